@@ -121,13 +121,17 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 	for {
 		var code string
 		var epoch, version, seq *int64
-		session, wanted := s.session.next()
+		var session int64
+		var wanted chain.Epoch
 		err := s.ask(ctx, "acquire trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) (err error) {
 			defer func() {
 				if err != nil {
 					s.leases.noAnswer(id)
 				}
 			}()
+			if session != s.session.number() { // the server of a new connection may not have the session that this process had
+				session, wanted = s.session.next()
+			}
 			// If the answer is lost and the request is repeated, the database knows it by its token.
 			err = c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
 				s.o.Shard, session, [16]byte(id), int64(wanted), from).Scan(&code, &epoch, &version, &seq)
@@ -388,7 +392,7 @@ func (s *Store) Holder(id tga.ID) ledger.Liveness {
 	if s.leases.strong(id) {
 		return ledger.HolderAlive
 	}
-	return s.heldElsewhere(id, 0, s.session.number())
+	return s.heldElsewhere(id, 0, s.session.number)
 }
 
 // Held implements [runtime.Store]. A lease of this process counts as held until this process learns that it
@@ -397,17 +401,17 @@ func (s *Store) Held(lease chain.Lease) bool {
 	if _, ok := s.leases.of(lease); ok {
 		return true
 	}
-	return s.heldElsewhere(lease.TraceID, lease.Epoch, s.session.number()) == ledger.HolderAlive
+	return s.heldElsewhere(lease.TraceID, lease.Epoch, s.session.number) == ledger.HolderAlive
 }
 
 // heldElsewhere says whether a session other than own holds the lease of a trace with that epoch, or any lease if epoch
-// is 0.
-func (d *database) heldElsewhere(id tga.ID, epoch chain.Epoch, own int64) ledger.Liveness {
+// is 0. It calls own once it has a connection, because a new primary may not have the session that this process had.
+func (d *database) heldElsewhere(id tga.ID, epoch chain.Epoch, own func() int64) ledger.Liveness {
 	ctx, cancel := context.WithTimeout(context.Background(), d.o.Lease)
 	defer cancel()
 	var held bool
 	if err := d.ask(ctx, "holder of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, holdsNow, d.o.Shard, [16]byte(id), own, int64(epoch)).Scan(&held)
+		return c.QueryRow(ctx, holdsNow, d.o.Shard, [16]byte(id), own(), int64(epoch)).Scan(&held)
 	}); err != nil {
 		return ledger.HolderUnknown
 	}

@@ -279,6 +279,9 @@ func (o *order) hear(ctx context.Context) error {
 // acknowledged to this process. If one is missing, the store freezes, because other appends may be
 // missing too.
 func (s *Store) remembers(ctx context.Context, c *pgx.Conn) error {
+	if err := keepsSession(ctx, c, s); err != nil {
+		return err
+	}
 	var ids [][16]byte
 	known := map[tga.ID]chain.Trace{}
 	s.acked.each(func(id tga.ID, t chain.Trace) {
@@ -314,6 +317,20 @@ func (s *Store) remembers(ctx context.Context, c *pgx.Conn) error {
 		s.health.frozen.Store(doubt)
 		break
 	}
+	return nil
+}
+
+// keepsSession forgets the session if a server that has become the primary does not have it. That server may have lost it, and may
+// give its number to another process: the two would count as one, and each would take what the other has.
+func keepsSession(ctx context.Context, c *pgx.Conn, s *Store) error {
+	id := s.session.number()
+	var own bool
+	if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tgad.sessions WHERE shard = $1 AND session = $2 AND name = $3)", s.o.Shard, id, s.o.Name).Scan(&own); err != nil || own {
+		return err
+	}
+	s.log.Error("the new primary lacks the session of this process: its leases are lost", "session", id)
+	s.leases.clear()
+	s.session.forget()
 	return nil
 }
 

@@ -92,10 +92,10 @@ func (s *Store) sweep(ctx context.Context) error {
 	if !all && len(some) == 0 {
 		return nil
 	}
-	session := s.session.number()
+	var session int64
 	var lost []chain.Lease
 	err := s.ask(ctx, "look for forgotten releases", func(ctx context.Context, c *pgxpool.Conn) error {
-		lost = nil
+		lost, session = nil, s.session.number()
 		rows, err := c.Query(ctx, "SELECT trace, epoch FROM tgad.heads WHERE shard = $1 AND session = $2 AND ($3 OR trace = ANY ($4))", s.o.Shard, session, all, some)
 		if err != nil {
 			return err

@@ -52,6 +52,9 @@ func (x *session) begun(id int64, alone bool, until time.Time) {
 	x.id, x.counter, x.alone, x.until = id, 0, alone, until
 }
 
+// forget ends the session in this process. The next renewal begins another one.
+func (x *session) forget() { x.begun(0, false, time.Time{}) }
+
 // renewed moves the end of a session that was renewed.
 func (x *session) renewed(id int64, until time.Time) {
 	x.mu.Lock()
