@@ -120,6 +120,20 @@ func (a *AllStores) Stores() []*Store {
 	return all
 }
 
+// Every returns the open stores, and an error if the fleet has others. An answer of the open ones alone would look whole.
+func (a *AllStores) Every() (open []*Store, missing error) {
+	var errs []error
+	for _, p := range a.x.Routes().Placements {
+		if a.x.opened(p.Store) == nil {
+			errs = append(errs, fmt.Errorf("store %d, on shard %q, is not open", p.Store, p.Owner))
+		}
+	}
+	if errs != nil {
+		missing = tga.Errorf(tga.StoreUnavailable, "%w", errors.Join(errs...))
+	}
+	return a.Stores(), missing
+}
+
 // What a store has of a trace. hasLease: only a lease is left, of a trace that the store refused and that began elsewhere.
 const (
 	hasNothing = iota
@@ -159,7 +173,7 @@ func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
 	}
 	var found *Store
 	most := hasNothing
-	err := askAll(a.Stores(), func(s *Store) (int, error) { return has(ctx, s, id) }, func(s *Store, what int) error {
+	err := askAll(a, func(s *Store) (int, error) { return has(ctx, s, id) }, func(s *Store, what int) error {
 		switch {
 		case what == hasLog && most == hasLog:
 			return tga.Errorf(tga.StateConflict, "trace %s is in the stores %d and %d: name the namespace", id, found.o.Shard, s.o.Shard).In(id)
@@ -168,7 +182,7 @@ func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
 		}
 		return nil
 	})
-	if found != nil && tga.CodeOf(err) != tga.StateConflict {
+	if most == hasLog && tga.CodeOf(err) != tga.StateConflict || most == hasLease && err == nil {
 		a.places.put(id, found, nil)
 		return found, nil
 	}
@@ -176,8 +190,9 @@ func (a *AllStores) find(ctx context.Context, id tga.ID) (*Store, error) {
 }
 
 // askAll asks all stores at once, and then takes the answers one after the other.
-func askAll[T any](all []*Store, ask func(*Store) (T, error), take func(*Store, T) error) error {
-	answers, errs := make([]T, len(all)), make([]error, len(all))
+func askAll[T any](a *AllStores, ask func(*Store) (T, error), take func(*Store, T) error) error {
+	all, missing := a.Every()
+	answers, errs := make([]T, len(all)), make([]error, len(all), len(all)+1)
 	var asked sync.WaitGroup
 	for i, s := range all {
 		asked.Go(func() { answers[i], errs[i] = ask(s) })
@@ -193,10 +208,8 @@ func askAll[T any](all []*Store, ask func(*Store) (T, error), take func(*Store, 
 			return errs[i]
 		}
 	}
-	for _, err := range errs {
-		if err != nil {
-			return tga.Errorf(tga.StoreUnavailable, "%w", errors.Join(errs...))
-		}
+	if err := errors.Join(append(errs, missing)...); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "%w", err)
 	}
 	return nil
 }
@@ -408,7 +421,7 @@ func (a *AllStores) Quarantined() (since tga.Millis, in bool) {
 
 // NewestTS implements [runtime.Store]. If one store does not answer, no second send is licensed in any store, see [Store.NewestTS].
 func (a *AllStores) NewestTS() (newest tga.Millis) {
-	err := askAll(a.Stores(), func(s *Store) (tga.Millis, error) {
+	err := askAll(a, func(s *Store) (tga.Millis, error) {
 		if s.away.Load() {
 			return tga.LastMillis, nil // do not wait for it, because calls of all other stores ask this too
 		}
@@ -452,7 +465,7 @@ func (a *AllStores) Attachment(ctx context.Context, kind chain.AttachmentKind, k
 	if s != nil {
 		return s.Attachment(ctx, kind, key)
 	}
-	err = askAll(a.Stores(), func(s *Store) ([]byte, error) { return s.Attachment(ctx, kind, key) }, func(_ *Store, got []byte) error {
+	err = askAll(a, func(s *Store) ([]byte, error) { return s.Attachment(ctx, kind, key) }, func(_ *Store, got []byte) error {
 		if got != nil {
 			value = got
 		}
@@ -467,17 +480,16 @@ func (a *AllStores) Attachment(ctx context.Context, kind chain.AttachmentKind, k
 // Attachments implements [runtime.Store].
 func (a *AllStores) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
 	s, err := a.ofAttachment(ctx, kind, prefix)
-	list := a.Stores()
 	switch {
 	case err != nil: // the attachments of the other stores would look like a complete list
 		return func(yield func(chain.Attachment, error) bool) { yield(chain.Attachment{}, err) }
 	case s != nil:
-		list = []*Store{s}
+		return s.Attachments(ctx, kind, prefix)
 	}
-	return Merged(list, func(s *Store) iter.Seq2[chain.Attachment, error] { return s.Attachments(ctx, kind, prefix) }, func(x, y chain.Attachment) int { return bytes.Compare(x.Key, y.Key) })
+	return Merged(a, func(s *Store) iter.Seq2[chain.Attachment, error] { return s.Attachments(ctx, kind, prefix) }, func(x, y chain.Attachment) int { return bytes.Compare(x.Key, y.Key) })
 }
 
 // OpenTraces implements [runtime.Store].
 func (a *AllStores) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
-	return Merged(a.Stores(), func(s *Store) iter.Seq2[chain.OpenTrace, error] { return s.OpenTraces(ctx) }, func(x, y chain.OpenTrace) int { return bytes.Compare(x.TraceID[:], y.TraceID[:]) })
+	return Merged(a, func(s *Store) iter.Seq2[chain.OpenTrace, error] { return s.OpenTraces(ctx) }, func(x, y chain.OpenTrace) int { return bytes.Compare(x.TraceID[:], y.TraceID[:]) })
 }

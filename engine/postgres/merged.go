@@ -4,52 +4,58 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Merged merges the ordered lists of all stores. If the list of a store fails, its error is yielded at the end, after the items of
-// all other stores.
-func Merged[T any](all []*Store, list func(*Store) iter.Seq2[T, error], compare func(x, y T) int) iter.Seq2[T, error] {
+// source is the list of one store, with its next item.
+type source[T any] struct {
+	next func() (T, error, bool)
+	head T
+	ok   bool
+	err  error
+}
+
+func (x *source[T]) advance() {
+	x.head, x.err, x.ok = x.next()
+	x.ok = x.ok && x.err == nil
+}
+
+// Merged merges the ordered lists of all stores. If the list of a store fails, or a store is not open, the error is yielded at the end,
+// after the items of all other stores. All lists begin at once, so that several stores of a shard that is away take the time of one.
+func Merged[T any](a *AllStores, list func(*Store) iter.Seq2[T, error], compare func(x, y T) int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		type source struct {
-			next func() (T, error, bool)
-			head T
-		}
-		var sources []*source
-		var errs []error
-		advance := func(x *source) bool {
-			head, err, ok := x.next()
-			if err != nil {
-				errs = append(errs, err)
-			}
-			x.head = head
-			return ok && err == nil
-		}
-		for _, s := range all {
+		all, missing := a.Every()
+		sources := make([]*source[T], len(all))
+		var begun sync.WaitGroup
+		for i, s := range all {
 			next, stop := iter.Pull2(list(s))
 			defer stop()
-			if x := (&source{next: next}); advance(x) {
-				sources = append(sources, x)
-			}
+			sources[i] = &source[T]{next: next}
+			begun.Go(sources[i].advance)
 		}
-		for len(sources) > 0 {
-			least := 0
-			for i, x := range sources {
-				if compare(x.head, sources[least].head) < 0 {
-					least = i
+		begun.Wait()
+		errs := []error{missing}
+		for {
+			sources = slices.DeleteFunc(sources, func(x *source[T]) bool {
+				if !x.ok {
+					errs = append(errs, x.err)
 				}
+				return !x.ok
+			})
+			if len(sources) == 0 {
+				break
 			}
-			if !yield(sources[least].head, nil) {
+			least := slices.MinFunc(sources, func(x, y *source[T]) int { return compare(x.head, y.head) })
+			if !yield(least.head, nil) {
 				return
 			}
-			if !advance(sources[least]) {
-				sources = slices.Delete(sources, least, least+1)
-			}
+			least.advance()
 		}
-		if len(errs) > 0 {
+		if err := errors.Join(errs...); err != nil {
 			var zero T
-			yield(zero, tga.Errorf(tga.StoreUnavailable, "some stores of the fleet: %w", errors.Join(errs...)))
+			yield(zero, tga.Errorf(tga.StoreUnavailable, "some stores of the fleet: %w", err))
 		}
 	}
 }

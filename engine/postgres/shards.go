@@ -237,12 +237,16 @@ func (x *Shards) Close() error {
 		return nil
 	}
 	// The mutex is not held: a store that closes waits for its calls, and a call whose shard is away takes the mutex
-	// to learn where the store is.
-	var errs []error
-	for _, s := range x.open { // add changes it no more
-		errs = append(errs, s.Close())
+	// to learn where the store is. All close at once: each store of a shard that is away waits for it.
+	errs := make(chan error, len(x.open)) // add changes it no more
+	for _, s := range x.open {
+		go func() { errs <- s.Close() }()
 	}
-	return errors.Join(errs...)
+	var all []error
+	for range x.open {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
 }
 
 // close returns false if the stores were closed before.

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
@@ -40,7 +43,7 @@ func (a all) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoint
 
 // Traces implements [daemon.Store].
 func (a all) Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error] {
-	return postgres.Merged(a.Stores(), func(s *postgres.Store) iter.Seq2[chain.Listed, error] { return s.Fleet().Traces(ctx, after) },
+	return postgres.Merged(a.AllStores, func(s *postgres.Store) iter.Seq2[chain.Listed, error] { return s.Fleet().Traces(ctx, after) },
 		func(x, y chain.Listed) int { return bytes.Compare(x.TraceID[:], y.TraceID[:]) })
 }
 
@@ -56,7 +59,11 @@ func (a all) Follow(context.Context, uint64) iter.Seq2[chain.Leaf, error] {
 
 // Check implements [daemon.Store].
 func (a all) Check(ctx context.Context) (sum engine.Report, err error) {
-	for _, s := range a.Stores() {
+	stores, missing := a.Every()
+	if missing != nil {
+		return sum, missing
+	}
+	for _, s := range stores {
 		r, err := check(ctx, s)
 		if err != nil {
 			return sum, err
@@ -118,16 +125,26 @@ func (a all) Ready(ctx context.Context) error {
 // Alone implements [daemon.Shared].
 func (a all) Alone() bool { return false }
 
-// Left implements [daemon.Shared].
+// leftPatience is how long a store may take to say what other processes left.
+const leftPatience = 5 * time.Second
+
+// Left implements [daemon.Shared]. It asks all stores at once: what is left in the others must not wait for those of a shard that is away.
 func (a all) Left(ctx context.Context) (list []tga.ID, err error) {
-	for _, s := range a.Stores() {
-		left, err := s.Fleet().Left(ctx)
-		if err != nil && ctx.Err() == nil {
-			a.log.Warn("what other processes left in a store is not looked for", "error", err)
-		}
-		list = append(list, left...)
+	stores := a.Stores()
+	lists := make([][]tga.ID, len(stores))
+	var asked sync.WaitGroup
+	for i, s := range stores {
+		asked.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, leftPatience)
+			defer cancel()
+			var err error
+			if lists[i], err = s.Fleet().Left(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+				a.log.Warn("what other processes left in a store is not looked for", "error", err)
+			}
+		})
 	}
-	return list, ctx.Err()
+	asked.Wait()
+	return slices.Concat(lists...), ctx.Err()
 }
 
 // IsLeft implements [daemon.Shared].

@@ -113,6 +113,9 @@ func (a *allLists) Behind() (sum uint64) {
 // Find implements [search.Lists]. If one store does not answer, it returns an error, because a page without the traces of that store
 // would be wrong.
 func (a *allLists) Find(ctx context.Context, q search.Query) (page []search.Mark, err error) {
+	if _, missing := a.of.Every(); missing != nil {
+		return nil, missing
+	}
 	lists, stores := a.each(nil)
 	pages, errs := make([][]search.Mark, len(lists)), make([]error, len(lists))
 	var asked sync.WaitGroup
