@@ -38,6 +38,9 @@ type Copying struct {
 	Source
 	ID          tga.ID // id of the store; the copy has the same id
 	Incarnation uint32 // the newest incarnation; sessions of the copy get larger numbers
+	// Left says that a complete copy was made before, so Leave was called. Only that copy may be continued: a second one, in another
+	// database, would be served with keys that the first one has used.
+	Left bool
 	// Leave is called once the copy is complete and compared, before any process may serve it. It
 	// makes sure that no process serves the source any more. It may be called again.
 	Leave func() error
@@ -155,6 +158,8 @@ func (c *copier) begin(ctx context.Context) error {
 			return err
 		case mark != nil && len(mark) == 0 && bytes.Equal(id, c.ID[:]):
 			return tga.Errorf(tga.ValidationError, "the copy of store %s in shard %d is whole already: serve it", c.ID, c.o.Shard)
+		case !goesOn && c.Left:
+			return tga.Errorf(tga.ValidationError, "store %s was copied into another database or shard already, and is served from there", c.ID)
 		case !goesOn && used:
 			return tga.Errorf(tga.ValidationError, "the database has a store in shard %d already, and no copy of store %s", c.o.Shard, c.ID)
 		case open && !goesOn:

@@ -53,7 +53,7 @@ func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) 
 	to := optionsOf(c.Config, slog.New(slog.DiscardHandler))
 	ring.to(&to)
 	got, err := postgres.Copy(ctx, c.To, to, postgres.Copying{
-		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress,
+		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress, Left: s.Frozen != "",
 		Evidence: notes, Kept: duties, Compare: sameEvidence, Leave: func() error { return db.Freeze(moved) },
 	})
 	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err

@@ -375,3 +375,16 @@ func TestCopyMakesNoStore(t *testing.T) {
 		t.Errorf("the directory: %v", err)
 	}
 }
+
+// TestCopiedDirectoryIsCopiedNowhereElse: a directory that was copied is copied into no other store. Both copies would be served, and
+// each would send what the other has sent.
+func TestCopiedDirectoryIsCopiedNowhereElse(t *testing.T) {
+	from := directory(t, 2)
+	for i, want := range []string{"", "copied into another database or shard already"} {
+		f := newFleet(t, "", approvals)
+		out, err := program("copy", "--from", from.dir, "--to", f.url, "--config", f.config).CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+			t.Errorf("copy %d: %v, %s", i, err, out)
+		}
+	}
+}
