@@ -119,7 +119,8 @@ const warned = "tgad.warned"
 // admit checks the server of each new connection. After a failover it may be another server, and the
 // settings of a server can change at any time.
 func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
-	if _, err := c.Exec(ctx, "SET client_min_messages = warning"); err != nil {
+	// The functions of the database look again once they have waited for a lock. Under another isolation that is a conflict.
+	if _, err := c.Exec(ctx, "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'"); err != nil {
 		return err
 	}
 	var (
