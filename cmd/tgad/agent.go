@@ -258,6 +258,7 @@ func (v *agentVerbs) hosting(ctx context.Context, file string, g func(context.Co
 	if err != nil {
 		return err
 	}
+	defer cli.OutliveReaders()()
 	view := cli.NewAgentView(&v.Streams)
 	var h *agent.Host
 	err = cli.WhenFree(ctx, time.Second, func() (err error) {

@@ -114,6 +114,7 @@ func (a proving) witnessing(ctx context.Context, k *witness.Key, trust witness.T
 	}
 	log := a.Lines(slog.LevelInfo, a.JSON)
 	defer cli.OutliveHangup(log)()
+	defer cli.OutliveReaders()()
 	log.Info("listening", "address", l.Addr().String(), "stores", len(trust), "key", k.Public)
 	return witness.New(k, trust, s, log).Serve(ctx, l)
 }

@@ -114,6 +114,7 @@ func (g *gatewayCommand) logger() *slog.Logger { return g.Lines(g.level, false) 
 
 func (g *gatewayCommand) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	caught := catchHangups()
+	defer OutliveReaders()()
 	log, stop, err := g.open(ctx, cmd)
 	if err != nil {
 		return err

@@ -16,6 +16,17 @@ func OutliveHangup(log *slog.Logger) (stop func()) {
 	})
 }
 
+// OutliveReaders keeps a process alive when a pipe that is its stdout or stderr has lost its reader, until stop is
+// called. By default Go ends such a process at the next write: a daemon would die of a line for its log, with
+// every call under way in doubt. While the signal is caught, the write fails instead.
+//
+// A verb whose work is its output alone, such as export, is not to outlive its reader.
+func OutliveReaders() (stop func()) {
+	caught := make(chan os.Signal, 1) // never read: the error of the write says it
+	signal.Notify(caught, syscall.SIGPIPE)
+	return func() { signal.Stop(caught) }
+}
+
 // catchHangups catches SIGHUP for [heedHangups]. From here on no SIGHUP ends the process.
 //
 // It catches the signal instead of ignoring it, because child processes inherit an ignored

@@ -275,6 +275,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 		return err
 	}
 	caught := catchHangups()
+	defer OutliveReaders()()
 	c, stop, err := m.log(ctx, cmd, o.Logger)
 	if err != nil {
 		return err

@@ -22,6 +22,10 @@ func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	outlived := func() {}
+	if _, file := s.Err.(*os.File); file {
+		outlived = OutliveReaders()
+	}
 	var over sync.WaitGroup
 	over.Go(func() {
 		tick := time.NewTicker(progressPause)
@@ -59,6 +63,7 @@ func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (
 	return func() {
 		cancel()
 		over.Wait()
+		outlived()
 	}
 }
 

@@ -72,6 +72,7 @@ func (v *serving) run(ctx context.Context) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // before the file is read: whoever changes it may signal at once
 	defer signal.Stop(hangup)
+	defer OutliveReaders()()
 	o := daemon.Options{Create: v.create, Socket: *v.socket, Version: BuildVersion().Version, Hangup: hangup}
 	if v.file != "" {
 		var err error
