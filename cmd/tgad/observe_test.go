@@ -19,7 +19,7 @@ import (
 
 // TestObservingGatewayOfThePage: a gateway that only observes is killed with SIGKILL while a call runs. The
 // next one sends nothing by itself, and a call that a client repeats runs. The command of docs/MCP.md says
-// what governing would have done, while the gateway runs and afterwards.
+// what governing would have done: while the gateway runs, after it was killed, and after its end.
 func TestObservingGatewayOfThePage(t *testing.T) {
 	const line = "tgad gateway observed --config gateway.toml --data observed"
 	page, err := os.ReadFile("../../docs/MCP.md")
@@ -126,6 +126,12 @@ metrics = "unix:metrics.sock"
 	}
 	_ = gateway.Wait() // it was killed
 	<-lost
+	// The store of a gateway that was killed still names its socket.
+	killed, err := command(strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("after a kill: %v", err)
+	}
+	has(string(killed), "2 calls passed and were recorded. 1 are open")
 	gateway = start()
 	session = to.session(t)
 	has(to.post(session, call(3, "k1", `"amount":1`)), `"id":3,"result"`)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"time"
 
@@ -94,7 +93,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 		case !errors.Is(err, tga.StateLockAcquireFailed):
 			return nil, &cli.Unopened{Err: err}
 		}
-		if socket, ok := daemon.SocketOf(dir); ok && listens(ctx, socket) {
+		if socket, ok := daemon.SocketOf(dir); ok {
 			a.socket = socket
 			return stay, nil
 		}
@@ -129,13 +128,4 @@ func (a *app) alone(ctx context.Context, dir string, conf *config.Config) (leave
 	}
 	a.socket = e.Socket
 	return func() error { e.Close(); return nil }, nil
-}
-
-// listens reports whether a process listens at a socket, also if this user may not connect to it.
-func listens(ctx context.Context, socket string) bool {
-	c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return errors.Is(err, os.ErrPermission)
-	}
-	return c.Close() == nil
 }

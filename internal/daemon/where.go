@@ -18,8 +18,8 @@ import (
 // The file engine.SocketName in a store's directory says where the daemon of the store listens:
 // "PATH\nPID\n". With it a verb of the command finds the daemon by the directory alone.
 //
-// A daemon that is killed leaves the file behind. So a reader believes the file only while the
-// store's lock names the same process.
+// A daemon that is killed leaves the file behind, and its number in the store's lock. So a reader
+// believes the file only while the lock names the same process, and somebody listens at the socket.
 
 // named is the path of the socket, also of one that the service manager made.
 func (s *socket) named() string {
@@ -64,8 +64,8 @@ func writeSocketName(name, socket string) error {
 	return errors.Join(err, f.Close())
 }
 
-// SocketOf returns the socket of the daemon that has the store in dir. ok is false if the process
-// that has the store names none, for example because it is still opening the store.
+// SocketOf returns the socket of the daemon that has the store in dir. ok is false if no process has
+// the store, or if the one that has it answers at no socket, for example because it is still opening it.
 func SocketOf(dir string) (socket string, ok bool) {
 	raw, err := os.ReadFile(filepath.Join(dir, engine.SocketName))
 	if err != nil {
@@ -76,5 +76,14 @@ func SocketOf(dir string) (socket string, ok bool) {
 	if err != nil || path == "" || !strings.HasSuffix(rest, "\n") {
 		return "", false // the file is being written
 	}
-	return path, pid == filelock.Holder(filepath.Join(dir, engine.LockName))
+	return path, pid == filelock.Holder(filepath.Join(dir, engine.LockName)) && listens(path)
+}
+
+// listens reports whether a process listens at a socket, also if this user may not connect to it.
+func listens(socket string) bool {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return errors.Is(err, fs.ErrPermission)
+	}
+	return c.Close() == nil
 }
