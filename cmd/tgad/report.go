@@ -36,7 +36,7 @@ against signed checkpoints, see tgad evidence export.`,
 				}
 				page, err := ui.Report(said, documents(ctx, c, id), cli.BuildVersion().Version)
 				if err != nil {
-					return &cli.Unverified{Err: err}
+					return cli.Found(err)
 				}
 				return a.toFile(ctx, name, func(w io.Writer) error {
 					_, err := w.Write(page)

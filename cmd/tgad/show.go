@@ -37,7 +37,7 @@ it is one object that has all of it, with --svg a picture of the call over time.
 				}
 				t, err := story.Fold(said, documents(ctx, c, id))
 				if err != nil {
-					return &cli.Unverified{Err: err}
+					return cli.Found(err)
 				}
 				switch {
 				case a.JSON:

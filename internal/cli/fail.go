@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/internal/story"
 )
 
 // Exit codes of the command.
@@ -81,6 +82,14 @@ func (e *Unverified) Error() string { return e.Err.Error() }
 func (e *Unverified) Unwrap() error { return e.Err }
 
 // Unopened marks err as the reason why a store was not opened. If it is STORE_UNAVAILABLE, the exit code
+// Found marks an error of a check as [Unverified] if it is a finding.
+func Found(err error) error {
+	if story.Unread(err) {
+		return err
+	}
+	return &Unverified{err}
+}
+
 // is ExitLocked: nobody can use a store whose files fail.
 type Unopened struct{ Err error }
 

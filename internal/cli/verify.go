@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/internal/segment"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -134,8 +135,7 @@ func (v *Verdict) take(report engine.Report) {
 // found adds an error to the verdict if it is a finding of the verification. It returns any
 // other error, which means that the verification could not be made.
 func (v *Verdict) found(err error) error {
-	switch tga.CodeOf(err) {
-	case "", tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.NotFound, tga.FormatTooNew, tga.PermissionDenied:
+	if story.Unread(err) {
 		return err
 	}
 	v.OK = false

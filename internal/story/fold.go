@@ -15,6 +15,16 @@ func Fold(said wire.Timeline, document Documents) (*chain.Trace, error) {
 	return chain.Replay(said.TraceID, Entries(said, document), Notes(said))
 }
 
+// Unread reports whether an error of [Fold], or of another check of a log, says that the log could not be read, so
+// that nothing is known about it. Any other error is a finding: the log is not what it says it is.
+func Unread(err error) bool {
+	switch tga.CodeOf(err) {
+	case "", tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.NotFound, tga.FormatTooNew, tga.PermissionDenied:
+		return true
+	}
+	return false
+}
+
 // Documents returns the bytes of a stored document of a trace's effect.
 type Documents func(pointer string) ([]byte, error)
 

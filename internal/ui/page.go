@@ -99,8 +99,7 @@ func (s *Server) render(w http.ResponseWriter, status int, n g.Node) {
 // fail answers with the daemon's error, and with the HTTP status of its code.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
-	if code := tga.CodeOf(err); code != "" {
-		info, _ := code.Info()
+	if info, known := tga.CodeOf(err).Info(); known { // a newer daemon may have a code that is not
 		status = info.HTTPStatus
 	}
 	s.page(w, r, status, words.problem, problem(err))

@@ -46,6 +46,10 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t, err := story.Fold(said, s.documents(r.Context(), said.TraceID))
+	if err != nil && story.Unread(err) {
+		s.fail(w, r, err)
+		return
+	}
 	if err != nil {
 		s.page(w, r, http.StatusOK, said.TraceID.String(), h.P(h.Class("problem"), h.Text(words.noVerify)), problem(err), rawLink(said.TraceID))
 		return
