@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/doctor"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (a *app) doctor() *cobra.Command {
@@ -18,10 +19,10 @@ func (a *app) doctor() *cobra.Command {
 		Short: "Look for problems of the machine, the store and the configuration",
 		Long: `doctor looks at the socket, the permissions, the disk and the store, and measures how
 long the disk takes to make a write durable. It changes nothing but a scratch file. It
-exits 1 if something is wrong.`,
+exits 1 if something is wrong, or if it could not look at everything within a minute.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), time.Minute, tga.Errorf(tga.StoreUnavailable, "a minute is over: the checks that are not listed were not made"))
 			defer cancel()
 			c := a.dial()
 			defer func() { err = errors.Join(err, c.Close()) }()
@@ -38,6 +39,9 @@ exits 1 if something is wrong.`,
 				if f.Remedy != "" {
 					a.Printf("%s\n", cli.Wrap(f.Remedy, "                   → ", 96))
 				}
+			}
+			if ctx.Err() != nil { // what was not looked at is not found to be good
+				return context.Cause(ctx)
 			}
 			if bad {
 				return cli.Silent(cli.ExitError)
