@@ -128,8 +128,7 @@ func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare f
 			err = a.settled(res, nil)
 		} else if ctx.Err() == nil { // somebody else may have been first
 			failed++
-			fmt.Fprintf(a.Err, "trace %s: %s\n", t.TraceID, cli.Clean(err.Error()))
-			err = nil
+			err = a.Aside(fmt.Sprintf("trace %s: ", t.TraceID), err)
 		}
 		if err != nil {
 			return err

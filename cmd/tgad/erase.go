@@ -201,8 +201,8 @@ func hasTrace(c *client.Client) turn.Exists {
 func sayErased(a *erasing, done wire.Erased) error {
 	var left, unsaid error
 	for _, u := range a.unread {
-		_, err := fmt.Fprintf(a.Err, "tgad: turn %s cannot be read, and is left: nobody knows whether it is the agent's: %v\n", u.InteractionID, u.Err)
-		unsaid = errors.Join(unsaid, err)
+		what := fmt.Sprintf("turn %s cannot be read, and is left: nobody knows whether it is the agent's: ", u.InteractionID)
+		unsaid = errors.Join(unsaid, a.Aside(what, u.Err))
 	}
 	if done.Left > 0 || len(a.unread) > 0 {
 		left = cli.Silent(cli.ExitError)
@@ -234,7 +234,7 @@ func sayErased(a *erasing, done wire.Erased) error {
 		}
 	}
 	for _, u := range done.Unread {
-		a.Printf("  %s %s: %s\n", u.TraceID, u.Code, u.Detail)
+		a.Printf("  %s %s: %s\n", u.TraceID, u.Code, cli.Clean(u.Detail))
 	}
 	return left
 }

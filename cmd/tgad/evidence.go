@@ -317,6 +317,9 @@ of the witness.`,
 			if err := checkpoint.CreateKeyFile(file, secret); err != nil {
 				return err
 			}
+			if a.JSON {
+				return a.Line(map[string]string{"public_key": public})
+			}
 			_, err = fmt.Fprintln(a.Out, public)
 			return err
 		},

@@ -55,7 +55,9 @@ func relicenseEach(ctx context.Context, a *app, c *client.Client, ids []tga.ID, 
 			return err
 		case err != nil:
 			failed++
-			fmt.Fprintf(a.Err, "trace %s: %s\n", id, cli.Clean(err.Error()))
+			if err := a.Aside(fmt.Sprintf("trace %s: ", id), err); err != nil {
+				return err
+			}
 		case a.JSON:
 			if err := a.message(done); err != nil {
 				return err

@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Exit codes of the command.
@@ -81,7 +82,6 @@ type Unverified struct{ Err error }
 func (e *Unverified) Error() string { return e.Err.Error() }
 func (e *Unverified) Unwrap() error { return e.Err }
 
-// Unopened marks err as the reason why a store was not opened. If it is STORE_UNAVAILABLE, the exit code
 // Found marks an error of a check as [Unverified] if it is a finding.
 func Found(err error) error {
 	if story.Unread(err) {
@@ -90,6 +90,7 @@ func Found(err error) error {
 	return &Unverified{err}
 }
 
+// Unopened marks err as the reason why a store was not opened. If it is STORE_UNAVAILABLE, the exit code
 // is ExitLocked: nobody can use a store whose files fail.
 type Unopened struct{ Err error }
 
@@ -199,16 +200,33 @@ func (s *Streams) Fail(err error) int {
 		return code
 	}
 	f := FailureOf(err)
+	text := f.text()
 	if s.JSON {
-		b, err := json.Marshal(f)
-		if err != nil {
-			b = []byte(`{"message":"the error cannot be printed"}`)
-		}
-		_, _ = s.Err.Write(append(b, '\n')) // nobody is left to tell
-		return code
+		text = f.line()
 	}
-	_, _ = fmt.Fprint(s.Err, f.text()) // as above
+	_, _ = io.WriteString(s.Err, text) // nobody is left to tell
 	return code
+}
+
+// Aside prints an error about one of several things to stderr. It does not end the verb. what begins the message, and says
+// which thing it is.
+func (s *Streams) Aside(what string, err error) error {
+	f := FailureOf(err)
+	text := "tgad: " + what + Clean(err.Error()) + "\n"
+	if f.Message = what + f.Message; s.JSON {
+		text = f.line()
+	}
+	_, err = io.WriteString(s.Err, text)
+	return err
+}
+
+// line returns the failure as one line of JSON.
+func (f Failure) line() string {
+	b, err := json.Marshal(f)
+	if err != nil {
+		b = []byte(`{"message":"the error cannot be printed"}`)
+	}
+	return string(append(b, '\n'))
 }
 
 // text returns the failure as text for people. The first line is "tgad: CODE: message".

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -197,9 +198,10 @@ given up, and the store stays where it was. URL has no password.`,
 			if err := checkURLs(urls...); err != nil {
 				return err
 			}
-			m.Progress = func(string) {}
-			if s.Progress {
-				m.Progress = func(step string) { s.Printf("%s\n", step) }
+			m.Progress = func(step string) {
+				if !s.JSON && (s.Progress || isTerminal(s.Err)) {
+					_, _ = fmt.Fprintln(s.Err, Clean(step)) // the work goes on without a reader, as in Watch
+				}
 			}
 			done, err := v.Move(c.Context(), m)
 			switch {
