@@ -350,7 +350,8 @@ and no network.`,
 				}
 				_, err = f.Write(content)
 				if err = errors.Join(err, f.Close()); err != nil {
-					return tga.Errorf(tga.StoreUnavailable, "write: %w", err)
+					// A part of it would keep the next one out, or be taken for the whole.
+					return tga.Errorf(tga.StoreUnavailable, "write: %w", errors.Join(err, os.Remove(f.Name())))
 				}
 			}
 			return nil

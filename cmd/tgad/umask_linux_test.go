@@ -78,3 +78,17 @@ func TestKeyThatCouldNotBeWrittenIsNotThere(t *testing.T) {
 		t.Errorf("said %q", said)
 	}
 }
+
+// TestVerifierThatCouldNotBeWrittenIsNotThere: half of a program that checks evidence checks half of it.
+func TestVerifierThatCouldNotBeWrittenIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	if said := shell(t, dir, "ulimit -f 1; tgad evidence verifiers -o ."); !strings.Contains(said, "file too large") {
+		t.Errorf("said %q", said)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if said := shell(t, dir, "tgad evidence verifiers -o ."); said != "" {
+		t.Errorf("said %q", said)
+	}
+}
