@@ -113,8 +113,7 @@ its own whose log names the digest.`,
 				if err != nil {
 					return err
 				}
-				_, err = a.Out.Write(raw)
-				return err
+				return a.Bytes(raw)
 			})
 		},
 	}

@@ -97,8 +97,7 @@ the store still has everything that it had then.`,
 				if a.JSON {
 					return a.Line(s)
 				}
-				_, err = io.WriteString(a.Out, s.Checkpoint)
-				return err
+				return a.Bytes([]byte(s.Checkpoint))
 			})
 		},
 	}

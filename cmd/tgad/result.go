@@ -30,7 +30,7 @@ func (a *app) result(res runtime.Result, err error) error {
 		if utf8.Valid(out) && !bytes.HasSuffix(out, []byte("\n")) {
 			out = append(out, '\n')
 		}
-		if _, err := a.Out.Write(out); err != nil {
+		if err := a.Bytes(out); err != nil {
 			return err
 		}
 	}

@@ -140,8 +140,7 @@ func (v *stateVerbs) one(ctx context.Context, s *workstate.State, call, snapshot
 	if err != nil {
 		return err
 	}
-	_, err = v.Out.Write(append(raw, '\n'))
-	return err
+	return v.Bytes(append(raw, '\n'))
 }
 
 func (v *stateVerbs) diff() *cobra.Command {

@@ -229,15 +229,6 @@ func (s *Streams) printResult(res turn.Result, typed AgentCommand) {
 	}
 }
 
-// cleanLines is [Clean] for text of several lines.
-func cleanLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = Clean(lines[i])
-	}
-	return strings.Join(lines, "\n")
-}
-
 // agentResult is a result as JSON.
 func agentResult(res turn.Result) map[string]any {
 	out := map[string]any{

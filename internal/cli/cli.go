@@ -16,6 +16,8 @@
 //	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
 //	whole      output that did not all reach stdout is an error                [Streams.Fail]   TestOutputThatIsLostIsAnError
 //	harmless   text from a log sends no control sequence to a terminal         [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
+//	                                                                           [Streams.Printf] TestPrintedTextIsHarmless
+//	                                                                           [Streams.Bytes]  TestAnswersAreHarmlessOnATerminal
 package cli
 
 import (
@@ -64,10 +66,10 @@ func (s *Streams) Line(v any) error {
 	return err
 }
 
-// Printf prints text for people. It keeps the error of a failed write, which [Streams.Fail] reports at
-// the end. A verb that prints without end checks [Streams.Lost].
+// Printf prints text for people, without control characters other than tabs and the ends of lines. It keeps the error of a
+// failed write, which [Streams.Fail] reports at the end. A verb that prints without end checks [Streams.Lost].
 func (s *Streams) Printf(format string, args ...any) {
-	_, err := fmt.Fprintf(s.Out, format, args...)
+	_, err := io.WriteString(s.Out, cleanLines(fmt.Sprintf(format, args...)))
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return // a closed stdout is the reader's choice (| head); there is nobody left to tell
 	}
@@ -100,6 +102,16 @@ func (s *Streams) Lines(level slog.Leveler, inJSON bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(s.Err, o))
 }
 
+// Bytes prints what a tool or a log has said as it is, so that a pipe gets each byte of it. A terminal gets it without
+// control characters, like all other text: a tool's answer could otherwise send it commands.
+func (s *Streams) Bytes(b []byte) error {
+	if isTerminal(s.Out) {
+		b = []byte(cleanLines(string(b)))
+	}
+	_, err := s.Out.Write(b)
+	return err
+}
+
 // Table prints rows under a header, in columns. Each cell is cleaned.
 func (s *Streams) Table(header []string, rows [][]string) error {
 	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
@@ -117,6 +129,21 @@ func (s *Streams) Table(header []string, rows [][]string) error {
 
 // Clean is [clip.Clean].
 func Clean(s string) string { return clip.Clean(s) }
+
+// cleanLines is [Clean] for text of several lines, which may have tabs.
+func cleanLines(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		end := strings.IndexAny(s, "\n\t")
+		if end < 0 {
+			b.WriteString(Clean(s))
+			break
+		}
+		b.WriteString(Clean(s[:end]) + s[end:end+1])
+		s = s[end+1:]
+	}
+	return b.String()
+}
 
 // Colour reports whether to write colours to w: it is a terminal, and neither NO_COLOR nor TERM=dumb is set.
 func Colour(w io.Writer) bool {

@@ -82,6 +82,29 @@ func TestErrorsHaveOneForm(t *testing.T) {
 	})
 }
 
+// TestPrintedTextIsHarmless: whatever a verb prints for people, only the ends of lines and tabs are left of what a terminal
+// obeys.
+func TestPrintedTextIsHarmless(t *testing.T) {
+	for in, want := range map[string]string{
+		"one\n\ttwo\n":                      "one\n\ttwo\n",
+		"\x1b]0;title\x07 \u009b31m \x7f\r": `\x1b]0;title\a \u009b31m \x7f\r`,
+		"\n\n":                              "\n\n",
+		"":                                  "",
+		"naïve \u202e\xff\n":                "naïve \\u202e�\n",
+	} {
+		var out bytes.Buffer
+		s := &Streams{Out: &out}
+		s.Printf("%s", in)
+		if out.String() != want {
+			t.Errorf("%q is printed as %q, want %q", in, out.String(), want)
+		}
+		out.Reset()
+		if err := s.Bytes([]byte(in)); err != nil || out.String() != in {
+			t.Errorf("a pipe gets %q of %q, %v", out.String(), in, err)
+		}
+	}
+}
+
 func TestWrapKeepsToItsWidth(t *testing.T) {
 	text := "the quick brown fox jumps over the lazy dog and a verylongwordthatdoesnotfitanywhere ends"
 	for _, width := range []int{10, 20, 40, 78} {
