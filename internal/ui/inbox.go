@@ -118,10 +118,12 @@ func (s *Server) doubt(r *http.Request, t wire.OpenTrace) g.Node {
 	)
 }
 
-// asks shows the tool and the arguments of a request.
+// asks shows the arguments of a request. Where the page has not all of them, it leads to the rest: nobody is to approve
+// what they could not see.
 func asks(a *tga.Artifact) g.Node {
 	return g.Group{
 		g.If(a.Request.Intent != "", h.P(text(a.Request.Intent))), show(a.Request.Proposal.Args),
+		g.If(len(a.Request.Proposal.Args) > maxShown, h.P(rawLink(a.TraceID))),
 		g.If(a.Meta[tga.MetaRedacted] == true, h.P(h.Class("dim"), h.Text(words.redacted))),
 	}
 }

@@ -120,19 +120,19 @@ func show(data []byte) g.Node {
 	if !utf8.Valid(data) {
 		return h.Span(h.Class("dim"), h.Textf("%d bytes that are no text", len(data)))
 	}
-	cut := len(data) > maxShown
-	if cut {
+	cut := len(data) - maxShown
+	if cut > 0 {
 		data = data[:maxShown]
 	}
 	var flat bytes.Buffer
-	if !cut && json.Indent(&flat, data, "", "  ") == nil {
+	if cut <= 0 && json.Indent(&flat, data, "", "  ") == nil {
 		data = flat.Bytes()
 	}
 	lines := strings.Split(strings.ToValidUTF8(string(data), ""), "\n")
 	for i := range lines {
 		lines[i] = clip.Clean(lines[i])
 	}
-	return g.Group{h.Pre(h.TabIndex("0"), h.Text(strings.Join(lines, "\n"))), g.If(cut, h.P(h.Class("dim"), h.Text(words.cut)))}
+	return g.Group{h.Pre(h.TabIndex("0"), h.Text(strings.Join(lines, "\n"))), g.If(cut > 0, h.P(h.Class("dim"), h.Textf(words.cut, cut)))}
 }
 
 // when is a time. The browser shows it in its own time zone, and as an age.

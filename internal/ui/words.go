@@ -48,7 +48,7 @@ var words = struct {
 	raw:         "The entries as they are stored",
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
-	cut:         "Cut here. The rest is in the download.",
+	cut:         "Cut here: %d bytes more are not on this page.",
 
 	newLicence:      "Let the new licence decide",
 	underNewLicence: "The licence of the tool was %s when the call was attempted, and is %s now. By that one alone, %s. Your reason and the licence are recorded first.",
@@ -111,7 +111,7 @@ var (
 		{"abandon", "Nobody will know", "The call ends as failed, and that it may have run stays on record. Its key is never sent again.", false},
 	}
 	decisions = []action{
-		{"approve", "Approve", "With enough votes the call is sent, with exactly the arguments shown here.", true},
+		{"approve", "Approve", "With enough votes the call is sent, with exactly these arguments.", true},
 		{"deny", "Deny", "One denial denies. The call is not sent.", false},
 	}
 )

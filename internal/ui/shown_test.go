@@ -1,0 +1,34 @@
+package ui_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/ui"
+)
+
+// TestCutArgumentsAreSaidToBeCut: whoever is to approve long arguments sees how much is not on the page, and finds it
+// behind a link beside the button.
+func TestCutArgumentsAreSaidToBeCut(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	args := func(n int) string { return fmt.Sprintf(`{"a":%q,"to":"mallory"}`, strings.Repeat("x", n)) }
+	short := s.call("ask", "short", args(10))
+	_, page := s.get("/")
+	if strings.Contains(page, "Cut here") || !strings.Contains(page, "mallory") || strings.Contains(page, "/traces/"+short.String()+"/raw") {
+		t.Errorf("short arguments: %s", page)
+	}
+	long := s.call("ask", "long", args(16<<10))
+	for _, path := range []string{"/", "/traces/" + long.String()} {
+		_, page := s.get(path)
+		_, card, _ := strings.Cut(page, `<article data-kind="approval"><h3><strong>shop ask</strong></h3><a class="id" href="/traces/`+long.String())
+		card, _, _ = strings.Cut(card, "</article>")
+		if strings.Contains(card, "mallory") {
+			t.Fatal("the arguments are not cut")
+		}
+		s.has(card, fmt.Sprintf("%d bytes more are not on this page", len(args(16<<10))-16<<10), `href="/traces/`+long.String()+`/raw"`, "Approve")
+	}
+	if _, raw := s.get("/traces/" + long.String() + "/raw"); !strings.Contains(raw, "mallory") {
+		t.Error("the rest is not behind the link")
+	}
+}
