@@ -47,6 +47,7 @@ One that was removed is made again where --at names its old place.`,
 			ctx := cmd.Context()
 			o := workstate.RestoreOptions{DropLogs: dropLogs}
 			if planOnly {
+				v.config = v.file // it names the key ring too
 				return v.inspecting(ctx, args[0], func(ctx context.Context, s *workstate.State) error {
 					_, err := v.plan(ctx, s, args[1], o)
 					return err
@@ -117,7 +118,7 @@ func (a *app) agreed(question string) bool {
 func (v *stateVerbs) fork() *cobra.Command {
 	var at []string
 	c := &cobra.Command{
-		Use:   "fork STATE CALL [--at NAME=PATH[,ASIDE]]...",
+		Use:   "fork STATE CALL [--at NAME=PATH[,ASIDE]]... [--config FILE]",
 		Short: "Start a second working state from where a call began",
 		Long: `fork begins a second state that is what STATE was before CALL, and prints its name. What
 either does from then on the other does not see. Every directory and database of the state
@@ -142,6 +143,7 @@ ASIDE is where its snapshots are kept; PATH.tgad where it is not given.`,
 	}
 	dataFlag(c, &v.dir)
 	c.Flags().StringArrayVar(&at, "at", nil, atUsage)
+	c.Flags().StringVar(&v.file, "config", "", "configuration `file` (TOML) that names the key ring, for a sealed store")
 	return c
 }
 
