@@ -143,9 +143,10 @@ func (w *watching) live(ctx context.Context, in, out *os.File) (err error) {
 	if _, err := io.WriteString(out, enterScreen); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
+	ctx, end := context.WithCancel(ctx) // also ends a question to a daemon that hangs
+	defer end()
 	go func() { // it waits for a key until the process ends
-		defer close(ended)
+		defer end()
 		for key := make([]byte, 1); ; {
 			if _, err := in.Read(key); err != nil || key[0] == 'q' || key[0] == 3 {
 				return
@@ -169,11 +170,11 @@ func (w *watching) live(ctx context.Context, in, out *os.File) (err error) {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ended:
-			return nil
 		case <-sizes.C:
 		case <-frames.C:
-			w.trouble = w.look(ctx)
+			if w.trouble = w.look(ctx); ctx.Err() != nil {
+				return nil
+			}
 			if err := w.draw(out, width, height); err != nil {
 				return err
 			}

@@ -166,6 +166,40 @@ func TestTopDrawsOnATerminal(t *testing.T) {
 	}
 }
 
+// TestTopEndsBesideADaemonThatHangs: in raw mode Ctrl-C is a key like q, and no signal. Both end top although it waits for an
+// answer.
+func TestTopEndsBesideADaemonThatHangs(t *testing.T) {
+	p := newProcess(t)
+	p.start()
+	for _, key := range []string{"q", "\x03"} {
+		s := newScreen(t, 100, 30)
+		cmd := exec.Command("tgad", "top", "--every", "20ms")
+		cmd.Env = append(os.Environ(), "TGAD_SOCKET="+p.socket)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.slave, s.slave, s.slave
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.wait("a daemon that is ready", func(f string) bool { return strings.Contains(f, "  ready  ") })
+		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		for n := -1; n != len(s.frames()); time.Sleep(500 * time.Millisecond) { // until it waits for an answer
+			n = len(s.frames())
+		}
+		if _, err := s.master.WriteString(key); err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %q: %v", key, err)
+		}
+		late.Stop()
+		if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTopOncePrintsPlainText: without a terminal it prints one frame; without --once that is a usage error.
 func TestTopOncePrintsPlainText(t *testing.T) {
 	p := newProcess(t)
