@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,6 +20,33 @@ func TestInterruptedDoctorFindsNothingGood(t *testing.T) {
 		root.SetArgs(args)
 		if code := a.Fail(root.ExecuteContext(ctx)); code != cli.ExitInterrupted {
 			t.Errorf("%q: exit code %d, %s%s", args, code, &out, &errs)
+		}
+	}
+}
+
+// TestDoctorFindsTheDaemonOfTheStore: as every verb that asks a daemon, by the directory alone, wherever the daemon listens.
+// A socket that is named counts.
+func TestDoctorFindsTheDaemonOfTheStore(t *testing.T) {
+	t.Setenv("TGAD_SOCKET", "")
+	h := newHeld(t)
+	dir := filepath.Dir(h.data)
+	defer h.serves(filepath.Join(dir, "s"))()
+	for _, row := range []struct {
+		socket, data string // of the environment
+		args         []string
+		finds        bool
+	}{
+		{"", "", []string{"--data", h.data}, true},
+		{"", h.data, nil, true},
+		{filepath.Join(dir, "other"), "", []string{"--data", h.data}, true},
+		{filepath.Join(dir, "other"), h.data, nil, false},
+		{"", h.data, []string{"--socket", filepath.Join(dir, "other")}, false},
+	} {
+		t.Setenv("TGAD_SOCKET", row.socket)
+		t.Setenv("TGAD_DATA", row.data)
+		_, out, errs := says(append([]string{"doctor"}, row.args...)...)
+		if strings.Contains(out, "ready, answers in") != row.finds || strings.Contains(out, filepath.Join(dir, "s")+", mode") != row.finds {
+			t.Errorf("%+v: %s%s", row, out, errs)
 		}
 	}
 }
