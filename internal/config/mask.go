@@ -34,6 +34,11 @@ func Mask(s string) string {
 	return s
 }
 
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// maskQuoted is [Mask] for the values that a message quotes.
+func maskQuoted(message string) string { return quoted.ReplaceAllStringFunc(message, Mask) }
+
 // fileKey matches a key whose value is the name of a file and not a secret.
 var fileKey = regexp.MustCompile(`(?i)^[\w.-]*(?:file|path|dir|command|env|max_tokens)["']?\s*[=:]`)
 

@@ -174,6 +174,7 @@ func (r *report) err() error {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+		m.what = maskQuoted(m.what)
 		name := cmp.Or(r.name, "configuration")
 		if m.line == 0 || m.line > len(r.lines) {
 			fmt.Fprintf(&b, "%s: %s", name, m.what)
