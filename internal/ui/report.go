@@ -45,8 +45,11 @@ func Report(said wire.Timeline, document story.Documents, version string) ([]byt
 	})
 }
 
-// inReport is a link that contains a document. For a larger document it shows the digest.
+// inReport is a link that contains a document, or arguments that are cut. For a larger document it shows the digest.
 func inReport(name string, data []byte) g.Node {
+	if name == argsLine && len(data) <= maxShown {
+		return g.Group{} // all of it is shown
+	}
 	if len(data) > maxInReport {
 		return h.Span(h.Class("dim"), h.Textf(words.tooLarge, tga.Sum(data)))
 	}

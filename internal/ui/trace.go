@@ -68,7 +68,10 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
 		s.living(r, shown,
 			h.Dl(facts...), act, course(t),
-			h.H2(h.Text("Steps")), steps(t, func(name string, _ []byte) g.Node {
+			h.H2(h.Text("Steps")), steps(t, func(name string, data []byte) g.Node {
+				if name == argsLine { // the daemon has no document of them
+					return g.If(len(data) > maxShown, rawLink(said.TraceID))
+				}
 				return h.A(h.Href("/traces/"+said.TraceID.String()+"/document?pointer="+url.QueryEscape("/"+name)), h.Text(words.download))
 			}),
 			h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())), h.Text(" "), rawLink(said.TraceID)),
@@ -126,7 +129,10 @@ func rawLink(id tga.ID) g.Node {
 	return h.A(h.Href("/traces/"+id.String()+"/raw"), h.Text(words.raw))
 }
 
-// steps are the entries and notes in their order. download makes the link to a document.
+// argsLine is the name of the line with the arguments of a call.
+const argsLine = "args"
+
+// steps are the entries and notes in their order. download makes the link to a document, or to arguments that are cut.
 func steps(t *chain.Trace, download func(name string, data []byte) g.Node) g.Node {
 	var all g.Group
 	for _, step := range story.Of(t) {
@@ -144,7 +150,7 @@ func one(step story.Step, download func(name string, data []byte) g.Node) g.Node
 			continue
 		}
 		var link g.Node = g.Group{}
-		if step.State != "" && l.Name != "args" {
+		if step.State != "" {
 			link = download(l.Name, l.Data)
 		}
 		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), h.Textf(", %d bytes ", len(l.Data))), link, show(l.Data)))
