@@ -128,7 +128,7 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 // Visit returns a daemon for an existing store, to settle a call: the daemon of the process that has
 // the store, else a new one in this process. The new one approves no call and recovers no trace,
 // because it does not know what the store's shims approve, nor their tool servers. It uses the
-// key ring of of, which may be nil.
+// key ring of of, which may be nil, and reaches a bucket as of says.
 func Visit(ctx context.Context, dir string, of *config.Config) (*Daemon, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
@@ -143,8 +143,13 @@ decision = "NEEDS_APPROVAL"
 		return nil, err
 	}
 	if of != nil {
-		conf.Keyring = of.Keyring
-		conf.Keyring.Path, conf.Keyring.KEKFile = of.Path(of.Keyring.Path), of.Path(of.Keyring.KEKFile)
+		conf.Keyring, conf.Backup = of.Keyring, of.Backup
+		conf.Backup.To = "" // a daemon keeps that one; a verb makes the one that it is asked for
+		for _, path := range []*string{
+			&conf.Keyring.Path, &conf.Keyring.KEKFile, &conf.Keyring.KEKSocket, &conf.Backup.Spool, &conf.Backup.CredentialsFile, &conf.Backup.CAFile,
+		} {
+			*path = of.Path(*path)
+		}
 	}
 	return start(ctx, dir, conf, nil, how{idle: true})
 }
