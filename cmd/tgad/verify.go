@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -93,8 +94,7 @@ func (a *app) verifyHeld(ctx context.Context, dir string, locked error) error {
 		a.data = dir
 		return a.verifyOpen(ctx, tga.ID{})
 	}
-	same, err := cli.SameHolder(dir, a.socket)
-	if err == nil && same {
+	if at, ok := daemon.SocketOf(dir); ok && cli.SameFile(at, a.socket) {
 		return a.verifyOpen(ctx, tga.ID{})
 	}
 	return tga.Errorf(tga.StateLockAcquireFailed,

@@ -116,7 +116,7 @@ func (v *installing) front(cmd *cobra.Command) (setup.Front, error) {
 		}
 		f.Program = self
 		// Prefer the path in PATH: it stays the same when tgad is updated.
-		if found, err := exec.LookPath("tgad"); err == nil && sameFile(found, self) {
+		if found, err := exec.LookPath("tgad"); err == nil && SameFile(found, self) {
 			f.Program = Absolute(found)
 		}
 	}
@@ -164,15 +164,6 @@ func paths(all [][2]string) (flags []string) {
 		}
 	}
 	return flags
-}
-
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(b)
-	return err == nil && os.SameFile(one, other)
 }
 
 func (v *installing) run(cmd *cobra.Command, name string, install bool) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -15,4 +16,14 @@ func Absolute(path string) string {
 		return abs
 	}
 	return path
+}
+
+// SameFile reports whether two paths lead to one file.
+func SameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
