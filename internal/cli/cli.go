@@ -14,6 +14,7 @@
 // # Invariants
 //
 //	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
+//	                                                                           [Streams.Aside]  TestErrorsAboutOneOfManyAreObjectsToo
 //	whole      output that did not all reach stdout is an error                [Streams.Fail]   TestOutputThatIsLostIsAnError
 //	harmless   text from a log sends no control sequence to a terminal         [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
 //	                                                                           [Streams.Printf] TestPrintedTextIsHarmless
