@@ -23,18 +23,20 @@ import (
 //
 // Each trace is checked as a replay checks it, and the whole store is checked before it gets its name.
 // After an error, and when ctx ends, nothing is left under dir. VALIDATION_ERROR: dir exists already,
-// or a trace came twice. IDEMPOTENCY_KEY_CONFLICT: two traces both hold one key, so they are not from
-// one store. The errors of fill are returned unchanged.
+// or a trace came twice. STORE_UNAVAILABLE: dir cannot be made. IDEMPOTENCY_KEY_CONFLICT: two traces
+// both hold one key, so they are not from one store. The errors of fill are returned unchanged.
 func Import(ctx context.Context, dir string, opts Options, fill func(add func([]chain.Entry, []tga.Note) error) error) error {
 	opts = opts.withDefaults()
 	opts.StoreID, opts.WitnessFile, opts.Create = tga.ID{}, "", true
-	return aside(opts.FS, dir, func(temp string) error {
+	var filled error
+	err := aside(opts.FS, dir, func(temp string) error {
 		db, err := Open(temp, opts)
 		if err != nil {
 			return err
 		}
 		im := &importer{ctx: ctx, db: db}
 		err = fill(im.add)
+		filled = err
 		if err == nil {
 			err = im.end()
 		}
@@ -43,6 +45,10 @@ func Import(ctx context.Context, dir string, opts Options, fill func(add func([]
 		}
 		return errors.Join(err, db.Close(), ctx.Err())
 	})
+	if err != nil && filled == nil && ctx.Err() == nil && tga.CodeOf(err) == "" {
+		return tga.Errorf(tga.StoreUnavailable, "import to %s: %w", dir, err)
+	}
+	return err
 }
 
 // importer appends the traces of another store to a store that nobody else uses.
