@@ -50,3 +50,19 @@ func TestDoctorFindsTheDaemonOfTheStore(t *testing.T) {
 		}
 	}
 }
+
+// TestDoctorKnowsTheLowWaterMark: whether calls are taken is a matter of the daemon's configuration, not of the default.
+func TestDoctorKnowsTheLowWaterMark(t *testing.T) {
+	t.Setenv("TGAD_SOCKET", "")
+	h := newHeld(t)
+	config := h.config
+	for mark, want := range map[string]string{"1": "ok    space", "\"1000000GiB\"": "bad   space"} {
+		h.config = config + "\n[store]\nlow_water_bytes = " + mark + "\n"
+		stop := h.serves(filepath.Join(filepath.Dir(h.data), "s"))
+		_, out, errs := says("doctor", "--data", h.data)
+		if !strings.Contains(out, want) || strings.Contains(out, "Below 1 GiB") {
+			t.Errorf("a mark of %s: %s%s", mark, out, errs)
+		}
+		stop()
+	}
+}

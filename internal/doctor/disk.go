@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,12 +13,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/runtime/client"
 )
 
-// lowWater is the free space under which the engine begins no new trace.
-const lowWater = 1 << 30
+// lowWater returns the free space under which no new call is taken: that of the daemon's configuration or, if no daemon
+// says it, the default.
+func lowWater(ctx context.Context, c *client.Client) uint64 {
+	if m, err := metrics(ctx, c); err == nil {
+		if mark, err := m.Value("tgad_disk_low_water_bytes"); err == nil && mark > 0 {
+			return uint64(mark)
+		}
+	}
+	return 1 << 30
+}
 
-func freeSpace(dir string) Finding {
+func freeSpace(dir string, low uint64) Finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Finding{"space", Bad, err.Error(), ""}
@@ -25,10 +36,10 @@ func freeSpace(dir string) Finding {
 	free := st.Bavail * uint64(st.Bsize)
 	f := Finding{"space", OK, fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30)), ""}
 	switch {
-	case free < lowWater:
-		f.Verdict, f.Remedy = Bad, "Below 1 GiB no new call is taken; those open still end. Free some space."
-	case free < 4*lowWater:
-		f.Verdict, f.Remedy = Warn, "Below 1 GiB no new call is taken."
+	case free < low:
+		f.Verdict, f.Remedy = Bad, fmt.Sprintf("Below %.3g GiB no new call is taken; those open still end. Free some space.", float64(low)/(1<<30))
+	case free/4 < low:
+		f.Verdict, f.Remedy = Warn, fmt.Sprintf("Below %.3g GiB no new call is taken.", float64(low)/(1<<30))
 	}
 	return f
 }

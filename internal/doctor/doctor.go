@@ -41,7 +41,7 @@ func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq
 			checks = append(checks,
 				func() Finding { return directory(dir) },
 				func() Finding { return fileSystem(dir) },
-				func() Finding { return freeSpace(dir) },
+				func() Finding { return freeSpace(dir, lowWater(ctx, c)) },
 				func() Finding { return syncLatency(dir) },
 				func() Finding { return lockHolder(dir) },
 				func() Finding { return format(dir) },
