@@ -149,6 +149,12 @@ func TestToolServerBehindAURL(t *testing.T) {
 // TestOneWriteOnAnEndpointThatFails: however an endpoint fails, it gets a call only once, and a call
 // without a clear answer is in doubt.
 func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
+	json := func(body string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, body)
+		}
+	}
 	answers := map[string]struct {
 		do      func(http.ResponseWriter)
 		has     string
@@ -170,8 +176,12 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n")
 		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"busy":      {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
-		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
+		"empty array":              {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array without the answer": {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array that is too long":   {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array with the answer":    {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
+		"busy":                     {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
+		"forbidden":                {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
 		"sse answer": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":1,\"result\":{\"content\":[]}}\n\n")

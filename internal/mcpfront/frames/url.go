@@ -260,15 +260,14 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	if err != nil {
 		kind = "" // no usable type: the status decides
 	}
+	r.opened(method, resp) // before the answer is delivered: what is written because of it must name the session
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "application/json":
 		r.single(id, method, resp.Body)
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
-		r.opened(method, resp)
 		if err := r.events(resp.Body, id); err != nil {
 			r.cut(ctx, id, method, "its stream ended before the answer: "+err.Error())
 		}
-		return
 	case resp.StatusCode/100 == 2:
 		if id != nil && method != "" {
 			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind), httpcall.RetryAfter(resp.Header, time.Now()))
@@ -278,7 +277,6 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	default:
 		r.lost(id, method, "HTTP status "+resp.Status, httpcall.RetryAfter(resp.Header, time.Now()))
 	}
-	r.opened(method, resp)
 }
 
 // opened takes the session id from the answer to initialize. After notifications/initialized it
@@ -314,13 +312,30 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 		}
 	}
 	f := b.end()
-	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || KeyOf(f.RawID) != KeyOf(id))) {
+	if id != nil && f.Bad == "" && f.Batch {
+		r.array(id, method, f)
+		return
+	}
+	if id != nil && (f.Bad != "" || f.Method != "" || KeyOf(f.RawID) != KeyOf(id)) {
 		f.Close()
 		r.lost(id, method, "its response is not an answer to the request: "+cmp.Or(f.Bad, "it is of another id"), 0)
 		return
 	}
 	if f.Size > 0 {
 		r.hand(f)
+	}
+}
+
+// array delivers the messages of a response that is an array. The exchange is over, so the request is lost if its answer is not
+// among them.
+func (r *remote) array(id []byte, method string, f *Frame) {
+	answered := false
+	for _, e := range Split(f) {
+		answered = answered || e.IsAnswer() && KeyOf(e.RawID) == KeyOf(id)
+		r.hand(e)
+	}
+	if !answered {
+		r.lost(id, method, "its response is an array without the answer, or too long", 0)
 	}
 }
 

@@ -1,0 +1,53 @@
+package frames
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestMessageAfterTheHandshakeIsOfItsSession: what is written because of the answer to initialize names the session that came with
+// that answer, however soon it is written.
+func TestMessageAfterTheHandshakeIsOfItsSession(t *testing.T) {
+	const answer = `{"jsonrpc":"2.0","id":1,"result":{}}`
+	for kind, body := range map[string]string{"application/json": answer, "text/event-stream": "data: " + answer + "\n\n"} {
+		t.Run(kind, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				raw, _ := io.ReadAll(r.Body)
+				switch {
+				case r.Method != http.MethodPost:
+					w.WriteHeader(http.StatusMethodNotAllowed)
+				case strings.Contains(string(raw), `"initialize"`):
+					w.Header().Set("Mcp-Session-Id", "s")
+					w.Header().Set("Content-Type", kind)
+					_, _ = io.WriteString(w, body)
+				default:
+					if got := r.Header.Get("Mcp-Session-Id"); got != "s" {
+						t.Errorf("%s is of session %q", raw, got)
+					}
+					w.WriteHeader(http.StatusAccepted)
+				}
+			}))
+			defer srv.Close()
+			var up Upstream
+			write := func(raw string) error {
+				f := NewFrame([]byte(raw))
+				return up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}})
+			}
+			wrote := make(chan error, 1)
+			up = Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1 << 20, Log: slog.New(slog.DiscardHandler)}, func(f *Frame) {
+				wrote <- write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			})
+			defer up.Close()
+			if err := write(`{"jsonrpc":"2.0","id":1,"method":"initialize"}`); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-wrote; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
