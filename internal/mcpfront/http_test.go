@@ -176,12 +176,18 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n")
 		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"empty array":              {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array without the answer": {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array that is too long":   {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array with the answer":    {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
-		"busy":                     {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
-		"forbidden":                {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
+		"sse with a line end in a text": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\ndata: b\"}]}}\n\n")
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"json with a line end in a text": {json("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\nb\"}]}}"), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"lines":                          {json("{\r\n  \"jsonrpc\": \"2.0\",\n\"id\": 1,\n  \"result\": {\n\"content\": [\n ]\n}\n}\n"), `"content": [`, 1, "replayed"},
+		"empty array":                    {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array without the answer":       {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array that is too long":         {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array with the answer":          {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
+		"busy":                           {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
+		"forbidden":                      {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
 		"sse answer": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":1,\"result\":{\"content\":[]}}\n\n")

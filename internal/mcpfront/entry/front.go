@@ -331,13 +331,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, tokens subject.Toke
 		http.Error(w, "the message is too long, or was cut", http.StatusRequestEntityTooLarge)
 		return
 	}
-	// One line, as the tool server reads it. Inside strings JSON has no line ends.
-	for i, c := range raw {
-		if c == '\n' || c == '\r' {
-			raw[i] = ' '
-		}
-	}
-	m := frames.NewFrame(raw)
+	m := frames.OneLine(raw) // as the tool server reads it
 	modern := isModern(r.Header, m)
 	if modern {
 		if no := refused(r.Header, m); no != nil {

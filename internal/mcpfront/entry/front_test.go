@@ -420,3 +420,26 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 		}
 	}
 }
+
+// TestLineEndInATextDoesNotPass: JSON has no line ends in its texts, so such a message is malformed, in an array too. Between
+// the tokens line ends are white space.
+func TestLineEndInATextDoesNotPass(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	h := fronttest.Session2025(t, url)
+	const call = `{"jsonrpc":"2.0",LF"id":1,"method":"tools/call",LF"params":{"name":"charge","arguments":{"a":"xHEREy","b":"\\"LF}}}`
+	for _, end := range []string{"\n", "\r", "\r\n"} {
+		good := strings.ReplaceAll(strings.ReplaceAll(call, "LF", end), "HERE", `\"`)
+		bad := strings.ReplaceAll(strings.ReplaceAll(call, "LF", end), "HERE", end)
+		for _, body := range []string{bad, "[" + bad + "]"} {
+			n := len(w.Effects())
+			_, got := fronttest.Post(t, url, body, h...)
+			fronttest.Has(t, got, `"error"`, `"code":-32`)
+			if len(w.Effects()) != n {
+				t.Errorf("it ran: %q", body)
+			}
+		}
+		_, got := fronttest.Post(t, url, good, h...)
+		fronttest.Has(t, got, `"ok"`)
+	}
+}

@@ -101,9 +101,9 @@ func (f *Frame) WriteTo(w io.Writer) (int64, error) {
 
 // Frames reads messages, one from each line.
 type Frames struct {
-	in   *bufio.Reader
-	most int64  // longest message
-	Dir  string // directory of the files of long messages
+	in   *bufio.Reader // nil = the messages are no lines, and may have line ends
+	most int64         // longest message
+	Dir  string        // directory of the files of long messages
 }
 
 // NewFrames makes a reader of messages of at most most bytes; 0 is [DefaultMaxFrameBytes].
@@ -153,6 +153,7 @@ type building struct {
 	r     *Frames
 	f     *Frame
 	s     mcpraw.Scanner
+	line  oneLine
 	blank bool // nothing but white space so far
 }
 
@@ -161,6 +162,9 @@ func (r *Frames) begin() *building { return &building{r: r, f: &Frame{}, blank: 
 func (b *building) add(part []byte) error {
 	if b.blank && len(bytes.TrimSpace(part)) > 0 {
 		b.blank = false
+	}
+	if b.r.in == nil {
+		b.line.join(part)
 	}
 	_, _ = b.s.Write(part) // never fails
 	if err := b.r.keep(b.f, part); err != nil {
@@ -178,7 +182,7 @@ func (b *building) end() *Frame {
 		b.drop()
 		return &Frame{}
 	}
-	b.f.Envelope = b.s.Finish()
+	b.f.Envelope = b.line.checked(b.s.Finish())
 	if b.f.Size > b.r.most {
 		b.f.Bad = "it has " + strconv.FormatInt(b.f.Size, 10) + " bytes, over " + strconv.FormatInt(b.r.most, 10)
 	}

@@ -358,7 +358,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		return
 	}
 	// An answer in the body decides, even if the session has ended: it shows that the message was accepted.
-	if f := NewFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
+	if f := OneLine(said); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
 		f.After = after
 		r.hand(f)
 		return
@@ -380,7 +380,7 @@ func (r *remote) events(body io.Reader, id []byte) error {
 			if b.blank {
 				return nil
 			}
-			return b.add([]byte(" ")) // lines of one event are joined by white space
+			return b.add([]byte("\n"))
 		}, b.add)
 		if empty && !b.blank {
 			f := b.end()
