@@ -19,6 +19,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/entry"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/toolcall"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -299,4 +300,55 @@ func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSessionIsOverInTheHandshake: the tool server forgets its session between its answer to the handshake and the client's
+// notifications/initialized. The shim makes a session anew, and the client's requests go on in it.
+func TestSessionIsOverInTheHandshake(t *testing.T) {
+	var mu sync.Mutex
+	session, greeted, n, bare := "", false, 0, 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		method := string(mcpraw.At(raw, "/method"))
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case method == `"initialize"`:
+			n++
+			session, greeted = fmt.Sprint("s", n), false
+			w.Header().Set("Mcp-Session-Id", session)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"fake","version":"1"}}}`, mcpraw.At(raw, "/id"))
+		case r.Header.Get("Mcp-Session-Id") == "":
+			bare++
+			w.WriteHeader(http.StatusBadRequest)
+		case r.Header.Get("Mcp-Session-Id") != session:
+			w.WriteHeader(http.StatusNotFound)
+		case method == `"notifications/initialized"`:
+			greeted = true
+			w.WriteHeader(http.StatusAccepted)
+		case mcpraw.At(raw, "/id") == nil:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		case !greeted && method != `"ping"`:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32600,"message":"not initialized"}}`, mcpraw.At(raw, "/id"))
+		default:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{}}`, mcpraw.At(raw, "/id"))
+		}
+	}))
+	defer srv.Close()
+	w := newWorld(t)
+	w.opts.URL = srv.URL
+	h := w.start()
+	h.Ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	mu.Lock()
+	session = "" // it was started again
+	mu.Unlock()
+	fronttest.Eventually(t, "a new beginning", func() bool {
+		h.Ask("1", "ping", `{}`)
+		mu.Lock()
+		defer mu.Unlock()
+		return n == 2 || bare > 0
+	})
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	fronttest.Eventually(t, "a session", func() bool { return strings.Contains(h.Ask("2", "tools/list", `{}`), `"result"`) })
 }

@@ -99,13 +99,15 @@ func (o *Memory) Version() mcpraw.Revision {
 // request makes a request to the tool server, and write sends it a notification.
 func (o *Memory) Replay(ctx context.Context, request func(ctx context.Context, method string, params []byte) (*frames.Frame, error), write func(*frames.Message) error) error {
 	o.mu.Lock()
-	initialize, done, agreed, level, greets := o.initialize, o.done, o.agreed, o.level, o.greets
+	initialize, agreed, level, greets := o.initialize, o.agreed, o.level, o.greets
 	var subscribed [][]byte
 	for _, p := range o.subscribed {
 		subscribed = append(subscribed, p)
 	}
 	o.mu.Unlock()
-	if !done || agreed == "" && !greets {
+	// Once the client has the answer to its initialize, its next message may come at any moment. So the whole
+	// handshake is repeated then, although notifications/initialized may come once more.
+	if agreed == "" && !greets {
 		return nil // there was no handshake that must be repeated
 	}
 	f, err := request(ctx, "initialize", initialize)
