@@ -350,11 +350,16 @@ func (c *conv) cancelled(f *frames.Frame) {
 	if w == nil || w.call == nil {
 		if w != nil && w.modern && c.s.opts.URL != "" {
 			c.unregister(w) // the POST is ended, so no answer comes
-			w.loseTo(loss{errors.New("its client gave it up"), func() {}})
+			w.loseTo(givenUp)
 		}
 		c.forward(f)
-		if w != nil && w.batch != nil && c.wasPassed(w) && c.taken(w) {
+		switch {
+		case w == nil || !c.wasPassed(w):
+		case w.batch == nil:
+			c.keepLate(w) // a tool server need not answer what was cancelled
+		case c.taken(w):
 			c.spare(w.batch) // the rest of its array must not wait for this answer
+			w.loseTo(givenUp)
 		}
 		return
 	}

@@ -1,6 +1,7 @@
 package mcpfront
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -64,5 +65,69 @@ func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
 	fronttest.Has(t, h.Call("3", "charge", `{"n":1}`), `"ok"`)
 	if n := len(w.Effects()); n != 2 {
 		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+// TestCancelledRequestsTakeNoRoom: a tool server does not answer a request that was cancelled. However many there are,
+// further requests pass, governed or not, and the shim does not wait for them at its end.
+func TestCancelledRequestsTakeNoRoom(t *testing.T) {
+	for _, observes := range []bool{false, true} {
+		w := newWorld(t)
+		w.opts.MaxRequests = 3
+		w.opts.CancelGrace = time.Millisecond
+		w.opts.EndGrace = time.Hour
+		hold := `"method":"hold"`
+		if observes {
+			w.opts.Observe = func(Would) {}
+			hold = `"method":"tools/call","params":{"name":"mute","arguments":{"n":%d}}`
+		}
+		h := w.start()
+		h.Handshake()
+		for id := 1; id <= 20; id++ {
+			said := hold
+			if observes {
+				said = fmt.Sprintf(hold, id)
+			}
+			h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,%s}`, id, said))
+			if observes {
+				fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == id })
+			}
+			h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+		}
+		fronttest.Has(t, h.Ask("30", "echo", `{"n":1}`), `"n":1`)
+		fronttest.Has(t, h.Call("31", "charge", `{}`), `"ok"`)
+		if !observes {
+			// Nor do they take the room of a call whose late answer is still recorded.
+			gate, n := filepath.Join(w.Dir, "gate"), len(w.Effects())
+			h.Write(`{"jsonrpc":"2.0","id":32,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + gate + `"}}}`)
+			fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == n+1 })
+			h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":32}}`)
+			fronttest.Eventually(t, "the doubt", func() bool { return len(h.s.Underway()) == 0 })
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			fronttest.Eventually(t, "the late answer", func() bool {
+				r := w.Record("charge", w.Effects()[n].Key)
+				return r != nil && r.Status == ledger.Settled
+			})
+		}
+		_ = h.Stop()
+	}
+}
+
+// TestWithdrawnQuestionsTakeNoRoom: a tool server withdraws its questions to the client. However many there were, further
+// ones pass.
+func TestWithdrawnQuestionsTakeNoRoom(t *testing.T) {
+	w := newWorld(t)
+	w.opts.MaxRequests = 3
+	h := w.start()
+	h.Handshake()
+	for id := 1; id <= 10; id++ {
+		h.Said = nil
+		h.Ask("1", "say", fmt.Sprintf(`{"line":%q}`, fmt.Sprintf(`{"jsonrpc":"2.0","id":"w%d","method":"sampling/createMessage","params":{}}`, id)))
+		if len(h.Said) != 1 {
+			t.Fatalf("question %d did not pass: %q", id, h.Said)
+		}
+		h.Ask("2", "say", fmt.Sprintf(`{"line":%q}`, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"w%d"}}`, id)))
 	}
 }

@@ -54,7 +54,7 @@ type conv struct {
 	pending   map[frames.Key]*waiting
 	asked     map[frames.Key]*link  // requests of the tool server to the client that are under way
 	questions map[frames.Key]*posed // requests of the shim to the client
-	late      int                   // number of entries in pending that were given up
+	late      lateOnes              // entries in pending that were given up
 	owing     int                   // answers that are being given to the client
 	opening   handshake.Memory
 
@@ -85,7 +85,7 @@ type waiting struct {
 	headers []mcpraw.ParamHeader // arguments that go into headers
 	modern  bool                 // the request is of a revision without a handshake
 	asks    bool                 // the client can ask its person
-	late    bool                 // the call was given up; an answer would still be recorded
+	late    bool                 // it was given up; an answer to a call would still be recorded
 
 	deserted atomic.Bool // the client has closed the stream of the answer
 }
@@ -161,7 +161,7 @@ func (c *conv) refuse(f *frames.Frame, b *batchReply) {
 func (c *conv) register(w *waiting) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.pending)-c.late >= c.s.opts.MaxRequests {
+	if len(c.pending)-c.late.calls-c.late.passed >= c.s.opts.MaxRequests {
 		return errors.New("too many requests are under way")
 	}
 	key := frames.KeyOf(w.id)
@@ -188,25 +188,41 @@ func (c *conv) taken(w *waiting) bool {
 
 // drop removes a request from pending. The caller holds the lock.
 func (c *conv) drop(key frames.Key) {
-	if c.pending[key].late {
-		c.late--
+	if w := c.pending[key]; w.late {
+		*c.late.of(w)--
 	}
 	delete(c.pending, key)
 }
 
-// keepLate keeps the entry of a governed call that was given up, for as long as the tool server
-// lives that has the call: a late answer is still recorded. These entries do not count against
-// MaxRequests, but there are at most MaxRequests of them. Beyond that a late answer is dropped.
+// lateOnes are the numbers of requests that were given up and whose answer may still come. Passed requests do not take the room of
+// calls, of which a late answer is recorded.
+type lateOnes struct{ calls, passed int }
+
+func (l *lateOnes) of(w *waiting) *int {
+	if w.isCall() {
+		return &l.calls
+	}
+	return &l.passed
+}
+
+// isCall reports whether the answer to a request is recorded.
+func (w *waiting) isCall() bool { return w.call != nil || w.seen != nil }
+
+// keepLate keeps the entry of a request that was given up, for as long as the tool server lives
+// that has it: a late answer to a call is still recorded. These entries do not count against
+// MaxRequests, but there are at most MaxRequests of calls, and as many of other requests. Beyond that a late
+// answer is dropped.
 func (c *conv) keepLate(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch key := frames.KeyOf(w.id); {
 	case c.pending[key] != w || w.late:
-	case w.link != c.up || c.late >= c.s.opts.MaxRequests:
+	case w.link != c.up || *c.late.of(w) >= c.s.opts.MaxRequests:
 		c.drop(key)
+		w.loseTo(givenUp)
 	default:
 		w.late = true
-		c.late++
+		*c.late.of(w)++
 	}
 }
 
@@ -238,9 +254,10 @@ func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHe
 	c.work.Go(func() {
 		l, err := c.await(c.life)
 		if err != nil {
-			c.unregister(w)
-			w.lose(c, err, err.Error())
 			f.Close()
+			if c.taken(w) {
+				w.lose(c, err, err.Error())
+			}
 			return
 		}
 		c.passTo(l, f, w)
@@ -255,8 +272,8 @@ func (c *conv) passTo(l *link, f *frames.Frame, w *waiting) {
 			m.Mirrored = toolset.MirroredOf(w.headers, params)
 		}
 	}
-	if err := c.write(l, w, m); err != nil {
-		c.unregister(w)
+	// The end of the tool server, or of the request, may have answered it already.
+	if err := c.write(l, w, m); err != nil && c.taken(w) {
 		err = fmt.Errorf("the tool server did not take the request: %w", err)
 		w.lose(c, err, err.Error())
 	}

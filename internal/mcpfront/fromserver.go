@@ -38,7 +38,25 @@ func (c *conv) fromServer(l *link, f *frames.Frame) {
 		c.s.Log.Warn("an answer to no request was dropped", "bytes", f.Size)
 		f.Close()
 	default:
+		c.withdrawn(l, f)
 		c.subs.notified(f)
+	}
+}
+
+// withdrawn forgets a request of the tool server that it cancels: the client need not answer it any more.
+func (c *conv) withdrawn(l *link, f *frames.Frame) {
+	if f.Method != "notifications/cancelled" || !f.Params.Present() {
+		return
+	}
+	params, err := f.Bytes(f.Params, frames.MaxCancel)
+	if err != nil {
+		return
+	}
+	key := frames.KeyOf(mcpraw.At(params, "/requestId"))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked[key] == l {
+		delete(c.asked, key)
 	}
 }
 
@@ -74,13 +92,15 @@ func (c *conv) noise(f *frames.Frame) {
 			if w.sub != nil {
 				w.sub.end()
 			}
-			c.unregister(w)
+			f.Close()
+			if !c.taken(w) {
+				return
+			}
 			bad := errors.New("the tool server's answer does not pass: " + f.Bad)
 			if f.Unsent != "" {
 				bad = fmt.Errorf("%w: %w", runtime.ErrNotSent, bad)
 			}
 			w.lose(c, bad, "the tool server's answer does not pass: "+f.Bad)
-			f.Close()
 			return
 		}
 	}
@@ -101,7 +121,7 @@ func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 	case w.link != l:
 		w = nil
 	case w.call == nil: // a governed call's entry stays until the call is over
-		delete(c.pending, key)
+		c.drop(key)
 		c.owing++
 	}
 	c.mu.Unlock()

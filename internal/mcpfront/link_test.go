@@ -2,11 +2,14 @@ package mcpfront
 
 import (
 	"errors"
+	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // life is a tool server that runs and does nothing.
@@ -41,4 +44,64 @@ func TestNothingIsGivenToADeadServer(t *testing.T) {
 			t.Errorf("%p %v, want the next one", l, err)
 		}
 	})
+}
+
+// dying is a tool server that ends while a request is written to it.
+type dying struct {
+	life
+	ends func()
+}
+
+func (d dying) Write(*frames.Message) error {
+	d.ends()
+	return errors.New("it ended")
+}
+
+// heard is an outlet that notes what it gets.
+type heard struct{ all *[]string }
+
+func (h heard) Send(env *mcpraw.Envelope, parts ...io.WriterTo) error { return h.Hand(env, parts...) }
+func (h heard) Hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
+	var b strings.Builder
+	for _, p := range parts {
+		if _, err := p.WriteTo(&b); err != nil {
+			return err
+		}
+	}
+	*h.all = append(*h.all, b.String())
+	return nil
+}
+
+// TestRequestIsAnsweredOnce: the tool server ends while a request is written to it. The write fails and the end is seen, and
+// the client gets one answer; an array is not answered before its other request.
+func TestRequestIsAnsweredOnce(t *testing.T) {
+	for _, array := range []bool{false, true} {
+		w := newWorld(t)
+		s, err := New(w.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		c := s.newConv(heard{&got}, nil)
+		l := &link{}
+		l.up = dying{life{make(chan struct{})}, func() { c.dropped(l, errors.New("it ended")) }}
+		c.set(l, nil)
+		f := frames.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"echo"}`))
+		if array {
+			b := &batchReply{want: 2}
+			c.fromClient(f, b)
+			if len(got) != 0 {
+				t.Errorf("answered before the array is whole: %q", got)
+			}
+		} else {
+			c.fromClient(f, nil)
+			if len(got) != 1 {
+				t.Errorf("%d answers to one request: %q", len(got), got)
+			}
+		}
+		c.end()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

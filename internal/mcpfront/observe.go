@@ -72,6 +72,9 @@ type loss struct {
 	answer func()
 }
 
+// givenUp is the loss of a request whose client does not want the answer any more.
+var givenUp = loss{errors.New("its client gave it up"), func() {}}
+
 // observe passes a tools/call unchanged. err says why its params cannot be read; then p is nil.
 func (c *conv) observe(f *frames.Frame, p *toolcall.Params, err error, b *batchReply) {
 	var q *call

@@ -136,13 +136,14 @@ func (c *conv) GivenUp(key frames.Key) {
 	}
 }
 
-// Busy reports whether a request or its answer is under way, or a delivery is not noted yet.
+// Busy reports whether a request or its answer is under way, or a delivery is not noted yet. A late answer to a call
+// that was given up counts, because it would still be recorded.
 func (a *Conversation) Busy() bool {
 	c := a.conv
 	c.mu.Lock()
 	n := c.owing
 	for _, w := range c.pending {
-		if w.sub == nil {
+		if w.sub == nil && (!w.late || w.isCall()) {
 			n++
 		}
 	}

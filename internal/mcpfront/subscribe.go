@@ -98,8 +98,10 @@ func (u *subscriptions) subscribe(w *waiting) {
 	if err == nil || w.sub.life.Err() != nil {
 		return
 	}
-	u.unsubscribe(w)
-	w.lose(u.c, err, "the tool server did not take the request: "+err.Error())
+	w.sub.end()
+	if u.c.taken(w) { // else it is answered already
+		w.lose(u.c, err, "the tool server did not take the request: "+err.Error())
+	}
 }
 
 func (u *subscriptions) writeSubscription(w *waiting) error {

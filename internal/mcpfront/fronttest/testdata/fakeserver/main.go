@@ -118,6 +118,10 @@ func serve(journal string) int {
 				say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"message":"%s"}}`, p.Meta.ProgressToken, i, strings.Repeat("x", 256<<10))
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+		case "say": // a line that the test has made
+			say("%s", mcpraw.ScalarText(mcpraw.At(r.Params, "/line")))
+			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+		case "hold": // is never answered
 		case "started":
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"at":%d}}`, r.ID, started)
 		case "die":
