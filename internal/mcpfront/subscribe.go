@@ -246,6 +246,9 @@ func (u *subscriptions) notified(f *frames.Frame) {
 			return
 		}
 	}
+	if u.c.polls.told(f) {
+		return
+	}
 	u.c.toClient(f)
 }
 

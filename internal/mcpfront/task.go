@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
@@ -154,52 +153,9 @@ var errTaskLater = errors.New("the tool server does not answer for a task")
 
 // ask asks about a task once, and records its effect if the task is over.
 func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err error) {
-	l, err := g.c.await(g.c.life)
-	if err != nil {
-		return false, pollDefault, nil // a later tool server may know it
-	}
-	ctx, cancel := context.WithTimeout(g.c.life, pollMost)
-	defer cancel()
-	params := say.With([]byte(cmp.Or(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
-	f, err := g.c.request(ctx, l, "tasks/get", params)
-	if err != nil {
-		return false, pollDefault, nil
-	}
-	defer f.Close()
-	if !f.Result.Present() {
-		said, err := f.Bytes(f.Fault, attempt.MaxLeg)
-		if err == nil && mcpanswer.ReadFault(said, 1).Meaning != mcpraw.IsRefusal {
-			return false, 0, fmt.Errorf("%w: %.200s", errTaskLater, said)
-		}
-		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
-	}
-	result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes)
-	if err != nil {
-		return false, 0, err
-	}
-	next = pollDefault
-	for _, name := range []string{"/pollIntervalMs", "/pollInterval"} {
-		var ms int64
-		if json.Unmarshal(mcpraw.At(result, name), &ms) == nil && ms > 0 {
-			next = min(max(time.Duration(ms)*time.Millisecond, pollLeast), pollMost)
-		}
-	}
-	reply, over := taskReply(result)
-	if over && reply.Status == tga.StatusSuccess && reply.Result == nil {
-		// In revision 2025-11-25 the result takes a request of its own.
-		r, err := g.c.request(ctx, l, "tasks/result", params)
-		if err != nil {
-			return false, next, nil
-		}
-		defer r.Close()
-		ans, err := attempt.ReadAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
-		if err != nil || ans.Meaning != mcpraw.IsEffect {
-			return false, next, err
-		}
-		reply = ans.Reply
-	}
-	if !over {
-		return false, next, nil
+	reply, over, next, err := g.look(o)
+	if err != nil || !over {
+		return false, next, err
 	}
 	if !g.current(o) {
 		return true, 0, nil // what came is the end of another call's task, or the client's question has settled it
@@ -207,23 +163,49 @@ func (g *taskPolls) ask(o *attempt.Open) (done bool, next time.Duration, err err
 	return true, 0, g.c.s.Settle(o, reply)
 }
 
-// taskReply reads the status of a task. over says that the task has ended; then reply is its
-// effect.
-func taskReply(task []byte) (reply runtime.Reply, over bool) {
-	switch mcpraw.ScalarText(mcpraw.At(task, "/status")) {
-	case "completed":
-		reply = mcpanswer.ReadResult(mcpraw.At(task, "/result")).Reply
-		reply.Status, reply.Result = cmp.Or(reply.Status, tga.StatusSuccess), mcpraw.At(task, "/result")
-		return reply, true
-	case "failed":
-		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), mcpraw.At(task, "/error")
-		reply.ErrorMessage = clip.Runes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpanswer.MaxMessage)
-		return reply, true
-	case "cancelled":
-		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"
-		return reply, true
+// look asks about a task once. If the task is over, reply is its effect.
+func (g *taskPolls) look(o *attempt.Open) (reply runtime.Reply, over bool, next time.Duration, err error) {
+	next = pollDefault
+	l, err := g.c.await(g.c.life)
+	if err != nil {
+		return reply, false, next, nil // a later tool server may know it
 	}
-	return reply, false
+	ctx, cancel := context.WithTimeout(g.c.life, pollMost)
+	defer cancel()
+	params := say.With([]byte(cmp.Or(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
+	f, err := g.c.request(ctx, l, "tasks/get", params)
+	if err != nil {
+		return reply, false, next, nil
+	}
+	defer f.Close()
+	if !f.Result.Present() {
+		said, err := f.Bytes(f.Fault, attempt.MaxLeg)
+		if err == nil && mcpanswer.ReadFault(said, 1).Meaning != mcpraw.IsRefusal {
+			return reply, false, 0, fmt.Errorf("%w: %.200s", errTaskLater, said)
+		}
+		return reply, false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
+	}
+	task, reply, over, err := g.read(f, f.Result)
+	if err != nil {
+		return reply, false, 0, err
+	}
+	for _, name := range []string{"/pollIntervalMs", "/pollInterval"} {
+		var ms int64
+		if json.Unmarshal(mcpraw.At(task, name), &ms) == nil && ms > 0 {
+			next = min(max(time.Duration(ms)*time.Millisecond, pollLeast), pollMost)
+		}
+	}
+	if !over || isWhole(reply) {
+		return reply, over, next, nil
+	}
+	// In revision 2025-11-25 the result takes a request of its own.
+	r, err := g.c.request(ctx, l, "tasks/result", params)
+	if err != nil {
+		return reply, false, next, nil
+	}
+	defer r.Close()
+	ans, err := attempt.ReadAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
+	return ans.Reply, err == nil && ans.Meaning == mcpraw.IsEffect, next, err
 }
 
 // taskOf returns the unfinished call that a request of the client asks about, nil if there is
@@ -239,37 +221,4 @@ func (g *taskPolls) taskOf(f *frames.Frame) *attempt.Open {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.tasks[mcpraw.ScalarText(mcpraw.At(params, "/taskId"))]
-}
-
-// giveTask gives the client the answer about a task. A final answer is recorded first, and its
-// delivery is noted: from then on the same call is a new call.
-func (g *taskPolls) giveTask(w *waiting, f *frames.Frame) {
-	var reply runtime.Reply
-	over := false
-	if result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
-		if w.method == "tasks/get" {
-			reply, over = taskReply(result)
-			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
-		} else if ans, err := attempt.ReadAnswer(f, 1, g.c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
-			reply, over = ans.Reply, true
-		}
-	}
-	if !over {
-		g.c.give(w.batch, f)
-		return
-	}
-	if err := g.c.s.Settle(w.task, reply); err != nil {
-		g.c.s.Log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
-		f.Close()
-		g.c.fail(w.id, w.batch, mcpraw.CodeGone, tga.CodeOf(err), w.task.Trace, "the task has ended, and tgad could not record its end: "+err.Error())
-		return
-	}
-	defer g.forget(w.task)
-	b, err := w.task.Begun()
-	if !w.task.Derived || err != nil {
-		g.c.give(w.batch, f)
-		return
-	}
-	defer f.Close()
-	g.c.notRead(w.id, w.batch, g.c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return g.c.send(w.batch, &f.Envelope, f) }))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -47,19 +48,24 @@ func ReadAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 
 // tooLong reads an answer that is too long to keep: only its length and digest are recorded.
 // The client still gets it whole.
-func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (answer, error) {
+func tooLong(f *frames.Frame, s mcpraw.Span, keep int64) (a answer, err error) {
+	a.fault = s == f.Fault
+	var whole bool
+	if a.Reply, whole, err = LongReply(f, s, keep); err == nil && !whole {
+		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.Size)
+	}
+	return a, err
+}
+
+// LongReply is the reply for a part of a message that is too long to keep: only its length and digest are recorded. whole is false
+// if the message was not kept.
+func LongReply(f *frames.Frame, s mcpraw.Span, keep int64) (r runtime.Reply, whole bool, err error) {
 	h := sha256.New()
 	n, err := io.Copy(h, f.Reader(s))
 	if err != nil {
-		return answer{}, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
+		return r, false, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
 	}
-	a := answer{fault: s == f.Fault}
-	if n != s.To-s.From {
-		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.Size)
-		return a, nil
-	}
-	a.Reply = mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep)
-	return a, nil
+	return mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep), n == s.To-s.From, nil
 }
 
 // isFault reports whether a recorded answer is an error member and not a result. A result of

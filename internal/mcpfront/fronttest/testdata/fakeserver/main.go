@@ -160,6 +160,10 @@ func serve(journal string) int {
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, b)
 		case "tasks/cancel", "tasks/update", "tasks/result":
+			if b, err := os.ReadFile(journal + ".taskfault"); err == nil && r.Method == "tasks/result" {
+				say(`{"jsonrpc":"2.0","id":%s,"error":%s}`, r.ID, b)
+				continue
+			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"by":%q,"params":%s,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":%s}}}}`, r.ID, filepath.Base(filepath.Dir(journal)), r.Params, mcpraw.At(r.Params, "/taskId"))
 		case "resources/list", "resources/templates/list":
 			b, err := os.ReadFile(journal + strings.ReplaceAll(strings.TrimSuffix(r.Method, "/list"), "/", ".")) // journalresources, journalresources.templates
@@ -285,6 +289,9 @@ func task(say func(string, ...any), journal string, r request) {
 			result = string(b)
 		}
 		status = `"status":"completed","result":` + result
+		if strings.HasPrefix(result, `"status"`) {
+			status = result
+		}
 	}
 	say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","taskId":%s,%s,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20}}`, r.ID, mcpraw.At(r.Params, "/taskId"), status)
 }
