@@ -42,10 +42,14 @@ func (b *batchReply) add(parts ...io.WriterTo) ([]byte, error) {
 	return b.whole(), nil
 }
 
-// whole returns the array if all its answers are there, else nil. The caller holds the lock.
+// whole returns the array if all its answers are there, else nil. If no answer is left to come of an array that has a POST, it
+// is empty: that ends the POST. The caller holds the lock.
 func (b *batchReply) whole() []byte {
-	if len(b.got) != b.want || b.want == 0 {
+	switch {
+	case len(b.got) != b.want, b.want == 0 && b.name == nil:
 		return nil
+	case b.want == 0:
+		return []byte{}
 	}
 	return append(append([]byte{'['}, bytes.Join(b.got, []byte{','})...), ']')
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
@@ -151,5 +152,60 @@ func TestBatchesOverHTTP(t *testing.T) {
 	fronttest.Lacks(t, got, "no message")
 	if status, got := fronttest.Post(t, url, `[{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}]`); status != 400 || !strings.Contains(got, "begin with initialize") {
 		t.Errorf("%d %s", status, got)
+	}
+}
+
+// TestCancelledArrayEndsItsPost: the POST of an array ends once each of its requests is given up, and the POST of a request
+// ends also if an array gives it up.
+func TestCancelledArrayEndsItsPost(t *testing.T) {
+	w := newWorld(t)
+	w.opts.CancelGrace = time.Millisecond
+	url := w.listening()
+	h := fronttest.Session2025(t, url)
+	call := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"mute","arguments":{"n":%d}}}`, id, id)
+	}
+	cancel := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)
+	}
+	const hold = `{"jsonrpc":"2.0","id":%d,"method":"hold"}`
+	for name, c := range map[string]struct {
+		post  string
+		waits bool // the tool server gets a call of it
+		then  string
+	}{
+		"a call of an array":                {"[" + call(1) + "]", true, cancel(1)},
+		"a passed request of an array":      {"[" + fmt.Sprintf(hold, 10) + "]", false, cancel(10)},
+		"all of an array, by an array":      {"[" + call(2) + "," + fmt.Sprintf(hold, 11) + "]", true, "[" + cancel(2) + "," + cancel(11) + "]"},
+		"a request, by an array":            {call(3), true, "[" + cancel(3) + "]"},
+		"a passed request, by an array":     {fmt.Sprintf(hold, 12), false, "[" + cancel(12) + "]"},
+		"by an array with a request":        {call(4), true, "[" + cancel(4) + `,{"jsonrpc":"2.0","id":13,"method":"echo","params":{}}]`},
+		"by the array that has the request": {"[" + call(5) + "," + cancel(5) + "]", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(w.Effects())
+			ended := make(chan string, 1)
+			go func() {
+				status, got, _, err := fronttest.ExchangeBy(&http.Client{Timeout: 20 * time.Second}, url, c.post, h...)
+				ended <- fmt.Sprint(status, " ", got, err)
+			}()
+			if c.waits {
+				fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) > before })
+			}
+			end := ""
+			fronttest.Eventually(t, "the end of the POST", func() bool {
+				if c.then != "" {
+					fronttest.Post(t, url, c.then, h...)
+				}
+				select {
+				case end = <-ended:
+				case <-time.After(20 * time.Millisecond):
+				}
+				return end != ""
+			})
+			if end != "200 <nil>" {
+				t.Errorf("it ended with %s", end)
+			}
+		})
 	}
 }

@@ -352,11 +352,7 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, tokens subject.Toke
 		// Whose the answers are could not be told: several clients use the same ids.
 		f.refuse(w, malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize"), []byte("null"))
 	case !frames.WantsAnswer(m):
-		e := s.cancelled(m)
-		s.c.FromClient(m)
-		if e != nil {
-			e.cancelled.Set() // after the conversation heard of it
-		}
+		s.hear(m)
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		if modern {

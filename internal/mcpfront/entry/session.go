@@ -9,10 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
@@ -32,6 +30,9 @@ type exchange struct {
 	listens bool // the request is a subscription
 	modern  bool // the request's revision gives some answers an HTTP status of their own
 	opens   bool // the request is the handshake of a new session
+
+	// ended says that the last message is queued, or none comes. Guarded by the session's lock.
+	ended bool
 
 	challenge atomic.Pointer[frames.Challenge] // the answer is this challenge
 	cancelled *wait.Latch                      // the client cancelled the request: no answer comes
@@ -58,7 +59,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frames.Fra
 	// In a goroutine: FromClient may answer at once, and only this goroutine takes that answer.
 	s.f.wg.Go(func() {
 		defer close(taken)
-		s.c.FromClient(m)
+		s.hear(m)
 	})
 	out := &poster{e: e, f: s.f, w: w, socket: e.socket, modern: modern}
 	if e.opens {
@@ -134,98 +135,42 @@ func (s *session) Challenge(id []byte, ch *frames.Challenge) {
 	}
 }
 
-// poster writes the response of one POST.
-type poster struct {
-	e         *exchange
-	f         *Front
-	w         http.ResponseWriter
-	socket    any
-	modern    bool
-	streaming bool
-}
-
-// write writes one message and reports whether it was the last.
-func (p *poster) write(ev event) (last bool) {
-	if ev.last && !p.streaming {
-		p.w.Header().Set("Content-Type", "application/json")
-		if ch := p.e.challenge.Load(); ch != nil {
-			if p.e.opens {
-				p.w.Header().Del(sessionHeader)
-			}
-			ch.Head(p.w)
-		} else if p.modern {
-			p.w.WriteHeader(statusOf(ev.raw))
-		}
-		ev.done <- p.f.write(p.w, p.socket, ev.raw)
-		return true
-	}
-	p.stream()
-	ev.done <- p.f.writeEvent(p.w, p.socket, ev.raw)
-	return ev.last
-}
-
-// stream begins a stream of messages as the response, unless it has begun.
-func (p *poster) stream() {
-	if !p.streaming {
-		p.streaming = true
-		p.w.Header().Set("Content-Type", "text/event-stream")
-		p.w.Header().Set("Cache-Control", "no-store")
-	}
-}
-
-// rest writes the queued messages and reports whether the answer was among them. Only the goroutine
-// of the POST takes messages from the queue.
-func (p *poster) rest() (last bool) {
-	for len(p.e.events) > 0 && !last {
-		last = p.write(<-p.e.events)
-	}
-	return last
-}
-
-// cancelled returns the exchange that a client's cancellation ends, nil for none. The client's POST of
-// that request is still open, and no answer comes on it. A handshake cannot be cancelled.
-func (s *session) cancelled(m *frames.Frame) *exchange {
-	if s.shared || m.Method != "notifications/cancelled" {
-		return nil
-	}
-	params, err := m.Bytes(m.Params, frames.MaxCancel)
-	if err != nil {
-		return nil
-	}
+// hear gives a message to the conversation, and then ends the exchanges that the message cancels.
+func (s *session) hear(m *frames.Frame) {
+	ends := s.cancelled(m)
+	s.c.FromClient(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.waits[frames.KeyOf(mcpraw.At(params, "/requestId"))]; e != nil && !e.opens {
-		return e
+	for _, e := range ends {
+		e.ended = true
+		e.cancelled.Set()
 	}
-	return nil
 }
 
-func (f *Front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
-	return f.write(w, socket, []byte("event: message\ndata: "), raw, []byte("\n\n"))
-}
-
-// write writes bytes to a client. If the client takes none of them for FrontOptions.Stall, it is cut
-// off, and its request is given up.
-//
-// If the client has closed its side by then, write fails although the system took the bytes: they
-// reached nobody.
-func (f *Front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
-	to := http.NewResponseController(w)
-	for _, part := range parts {
-		for chunk := range slices.Chunk(part, 64<<10) {
-			_ = to.SetWriteDeadline(time.Now().Add(f.o.Stall)) // fails only for a writer that is no connection
-			if _, err := w.Write(chunk); err != nil {
-				return err
-			}
+// cancelled returns the exchanges that a message of the client, or one of an array, cancels. The client's POST of such a
+// request is still open, and no answer comes on it. A handshake cannot be cancelled. If requests of an array are cancelled, the
+// conversation says what becomes of its exchange.
+func (s *session) cancelled(m *frames.Frame) (ends []*exchange) {
+	all := []*frames.Frame{m}
+	if m.Batch {
+		all = frames.Split(m)
+	}
+	for _, m := range all {
+		if s.shared || !m.IsNotification() || m.Method != "notifications/cancelled" {
+			continue
 		}
+		params, err := m.Bytes(m.Params, frames.MaxCancel)
+		if err != nil {
+			continue
+		}
+		s.mu.Lock()
+		if e := s.waits[frames.KeyOf(mcpraw.At(params, "/requestId"))]; e != nil && !e.opens {
+			ends = append(ends, e)
+		}
+		s.mu.Unlock()
 	}
-	if err := to.Flush(); err != nil || !paper.ClosedByPeer(socket) {
-		return err
-	}
-	return errNotThere
+	return ends
 }
-
-func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }
 
 // enter notes that a POST waits for a request's answer. If clients share the tool server, the
 // front replaces the request's id and progress token by its own. An array gets a name, because
@@ -335,15 +280,28 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 			}
 		}
 	}
-	s.mu.Unlock()
-	if e == nil {
-		if last || only {
-			return nil, event{}, ErrNoTaker
-		}
-		return nil, event{}, nil
-	}
 	ev := event{raw: m.Head, last: last, done: make(chan error, 1)}
-	if s.shared {
+	queued := false
+	if e != nil {
+		e.ended = e.ended || last
+	}
+	if e != nil && !s.shared {
+		// Under the lock: what is queued before the exchange has ended is written.
+		select {
+		case e.events <- ev:
+			queued = true
+		default: // the queue is full
+		}
+	}
+	s.mu.Unlock()
+	switch {
+	case queued:
+		return e, ev, nil
+	case e == nil && (last || only):
+		return nil, event{}, ErrNoTaker
+	case e == nil:
+		return nil, event{}, nil
+	case s.shared:
 		ev.raw = e.restore(m)
 	}
 	select {
@@ -374,20 +332,30 @@ func (s *session) route(m *frames.Frame) (e *exchange, last, only bool) {
 		if s.shared {
 			return s.tokens[mcpraw.ScalarText(token)], false, false
 		}
-		for _, e := range s.waits {
-			return e, false, false // any POST of the client will do: the client goes by the token
-		}
+		return s.anyPost(), false, false // the client goes by the token
 	}
 	if s.stream != nil {
 		return nil, false, false
 	}
 	// A client without a stream of its own gets the message before an answer that it waits for.
+	return s.anyPost(), false, false
+}
+
+// anyPost returns an exchange of the session's only client to which messages are still written, nil for none.
+func (s *session) anyPost() *exchange {
+	if s.shared {
+		return nil
+	}
 	for _, e := range s.waits {
-		if !s.shared {
-			return e, false, false
+		select {
+		case <-e.gone:
+		default:
+			if !e.ended {
+				return e
+			}
 		}
 	}
-	return nil, false, false
+	return nil
 }
 
 // restore puts the client's own id and progress token back into a message.

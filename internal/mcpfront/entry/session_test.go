@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wait"
 )
 
 // TestConnectionThatBreaks: the conversation goes on, because other clients may share it.
@@ -127,5 +128,42 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	}
 	if err := s.Send(&f.Envelope, f); err == nil {
 		t.Error("it was delivered to nobody")
+	}
+}
+
+// still is a party that does nothing.
+type still struct{ Party }
+
+func (still) FromClient(*frames.Frame) {}
+
+// TestQuestionGoesToARequestThatWaits: a client has no stream of its own, so a question of the tool server is written before an
+// answer that the client waits for. A POST that has its answer, or is cancelled, takes no further message. If none waits, the
+// message is kept for the stream that the client opens next.
+func TestQuestionGoesToARequestThatWaits(t *testing.T) {
+	for range 20 { // requests have no order
+		one := &session{f: NewFront(FrontOptions{}, nil, t.Context()), c: still{}, waits: map[frames.Key]*exchange{}}
+		all := map[string]*exchange{}
+		for _, id := range []string{"1", "2", "3"} {
+			all[id] = &exchange{events: make(chan event, maxQueued), gone: t.Context().Done(), cancelled: wait.NewLatch()}
+			one.waits[frames.KeyOf([]byte(id))] = all[id]
+		}
+		hand := func(raw string) {
+			m := frames.NewFrame([]byte(raw))
+			if err := one.Hand(&m.Envelope, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const question = `{"jsonrpc":"2.0","id":"q","method":"elicitation/create"}`
+		hand(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		one.hear(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)))
+		hand(question)
+		if n := len(all["2"].events); n != 1 || len(all["1"].events) != 1 || len(all["3"].events) != 0 {
+			t.Fatalf("of three requests, the one that waits has %d messages", n)
+		}
+		hand(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		hand(question)
+		if n := len(one.pending); n != 1 {
+			t.Fatalf("%d messages are kept for the next stream", n)
+		}
 	}
 }
