@@ -127,12 +127,6 @@ func (c *conv) fromClient(f *frames.Frame, b *batchReply) {
 	case f.IsRequest() && c.polls.early(f, b):
 	case f.IsRequest():
 		c.pass(f, b)
-	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
-		// Several clients share the conversation, so the id may be that of another client's
-		// request. These clients give a request up by closing its POST, and the shim asks
-		// them nothing, so they have nothing to answer.
-		c.s.Log.Debug("dropped a message about a request: several clients share the conversation", "method", f.Method)
-		f.Close()
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
 	case f.IsNotification():

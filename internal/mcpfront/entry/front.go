@@ -351,6 +351,12 @@ func (f *Front) post(w http.ResponseWriter, r *http.Request, tokens subject.Toke
 	case m.Batch && s.shared:
 		// Whose the answers are could not be told: several clients use the same ids.
 		f.refuse(w, malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize"), []byte("null"))
+	case s.shared && !m.IsRequest() && (m.Method == "notifications/cancelled" || !m.IsNotification()):
+		// Several clients share the conversation, so the id may be that of another client's
+		// request. These clients give a request up by closing its POST, and they are asked
+		// nothing, so they have nothing to answer.
+		f.o.Log.Debug("dropped a message about a request: several clients share the conversation", "method", m.Method)
+		w.WriteHeader(http.StatusAccepted)
 	case !frames.WantsAnswer(m):
 		s.hear(m)
 		w.WriteHeader(http.StatusAccepted)

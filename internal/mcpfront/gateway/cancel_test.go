@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 )
 
 // TestCancelledRequestEndsItsPost: the POST of a cancelled request ends without an answer, and the id can
@@ -53,4 +57,44 @@ func TestCancelledRequestEndsItsPost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClientsOfAGatewayDoNotCancelEachOther: clients without a session do not know each other's ids. What one of them cancels
+// ends no stream or request of another one.
+func TestClientsOfAGatewayDoNotCancelEachOther(t *testing.T) {
+	w := newWorld(t)
+	url := w.Door(w.gateTo(names.Lists{}, w.behind("a", names.Names{})).lobby)
+	body, h := fronttest.Modern(`"s"`, say.Listen, `"notifications":{"toolsListChanged":true}`)
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(h); i += 2 {
+		req.Header.Set(h[i], h[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	hears := func(words string) {
+		t.Helper()
+		for line := ""; !strings.Contains(line, words); {
+			if line, err = in.ReadString('\n'); err != nil {
+				t.Fatalf("no %s: %v", words, err)
+			}
+		}
+	}
+	hears(say.Ack)
+	for id := range 5 {
+		if status, said := fronttest.Post(t, url, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)); status != http.StatusAccepted {
+			t.Errorf("%d %s", status, said)
+		}
+	}
+	body, h = fronttest.Modern("1", "tools/call", `"name":"a__grow"`, "Mcp-Name", "a__grow")
+	fronttest.Post(t, url, body, h...)
+	hears(say.ToolsChanged)
 }
