@@ -352,15 +352,7 @@ func (c *conv) cancelled(f *frames.Frame) {
 			c.unregister(w) // the POST is ended, so no answer comes
 			w.loseTo(givenUp)
 		}
-		c.forward(f)
-		switch {
-		case w == nil || !c.wasPassed(w):
-		case w.batch == nil:
-			c.keepLate(w) // a tool server need not answer what was cancelled
-		case c.taken(w):
-			c.spare(w.batch) // the rest of its array must not wait for this answer
-			w.loseTo(givenUp)
-		}
+		c.turns.take(func() { c.withdraw(w, f) })
 		return
 	}
 	q := w.call
@@ -378,6 +370,20 @@ func (c *conv) cancelled(f *frames.Frame) {
 	}
 	if !told {
 		f.Close() // the call was not sent, the server was already told, or other calls wait for it
+	}
+}
+
+// withdraw passes the cancellation of a request that is not governed; w is nil if no such request is under way. The tool server
+// need not answer what was cancelled.
+func (c *conv) withdraw(w *waiting, f *frames.Frame) {
+	c.forwardNow(f)
+	switch {
+	case w == nil || !c.wasPassed(w):
+	case w.batch == nil:
+		c.keepLate(w)
+	case c.taken(w):
+		c.spare(w.batch) // the rest of its array must not wait for this answer
+		w.loseTo(givenUp)
 	}
 }
 

@@ -64,6 +64,7 @@ type conv struct {
 	own     taskAnswers
 	polls   taskPolls
 	doubts  doubtList
+	turns   turns
 	permits *attempt.Permits
 
 	answered atomic.Bool // the tool server has sent at least one valid message
@@ -103,7 +104,7 @@ func (s *Shim) newConv(out entry.Outlet, book *paper.Book) *conv {
 	c.life, c.end = context.WithCancel(s.Life)
 	c.polls.looked = wait.NewLatch()
 	c.to, c.permits = attempt.NewRecipient(c.life), attempt.NewPermits(s.Desk, book)
-	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c = c, c, c, c, c
+	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c, c.turns.c = c, c, c, c, c, c
 	return c
 }
 
@@ -242,7 +243,7 @@ func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHe
 	c.opening.Saw(f)
 	w.task = c.polls.taskOf(f)
 	if l := c.current(); l != nil {
-		c.passTo(l, f, w)
+		c.turns.take(func() { c.passTo(l, f, w) })
 		return
 	}
 	c.work.Go(func() {
@@ -319,8 +320,10 @@ func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	return l.up.Write(m)
 }
 
-// forward passes a notification to the tool server.
-func (c *conv) forward(f *frames.Frame) {
+// forward passes a notification to the tool server, after the messages before it.
+func (c *conv) forward(f *frames.Frame) { c.turns.take(func() { c.forwardNow(f) }) }
+
+func (c *conv) forwardNow(f *frames.Frame) {
 	defer f.Close()
 	l := c.current()
 	if l == nil {

@@ -73,7 +73,7 @@ func (u *subscriptions) listen(f *frames.Frame, b *batchReply) {
 	case len(own) > 0:
 		sub.raw = slices.Concat(sub.raw[:f.Params.From], rest, sub.raw[f.Params.To:])
 	case u.c.current() != nil:
-		u.subscribe(w) // not in a goroutine: the client's messages keep their order
+		u.c.turns.take(func() { u.subscribe(w) }) // not in a goroutine of its own: the client's messages keep their order
 		return
 	}
 	u.c.work.Go(func() {

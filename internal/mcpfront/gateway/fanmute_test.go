@@ -3,14 +3,17 @@
 package gateway
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestMuteServerHoldsUpOneList: a list waits the whole time for a running tool server that does not answer. Later lists
@@ -73,5 +76,38 @@ func TestMuteServerHoldsUpOneList(t *testing.T) {
 	fronttest.Has(t, h.Ask("5", "resources/list", `{}`), `"a:1"`, `"b:1"`)
 	if err := <-wrote; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestServerThatReadsNothingHoldsUpNoOther: a tool server has stopped reading, and its stdin is full. What the client wants of it, or
+// gives up, waits for it; what the client wants of another one does not.
+func TestServerThatReadsNothingHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t)
+	stops := []string{"/bin/sh", "-c", `read l
+printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}\n' "$(printf %s "$l" | sed 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/')"
+read l; exec sleep 1000`}
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}), w.behind("b", names.Names{}, func(o *mcpfront.Options) { o.Command = stops }))
+	g.wait = time.Second
+	h := w.wire(g.Stdio)
+	h.Greet()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"b__x","arguments":{"x":"` + strings.Repeat("x", 300<<10) + `"}}}`)
+	fronttest.Eventually(t, "the permit", func() bool {
+		for l, err := range w.DB.Traces(t.Context(), tga.ID{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tr, err := w.DB.Load(t.Context(), l.TraceID); err == nil && tr.Head.State == tga.Executing {
+				return true
+			}
+		}
+		return false
+	})
+	time.Sleep(100 * time.Millisecond) // now it is being written
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	h.Write(`{"jsonrpc":"2.0","id":2,"method":"prompts/get","params":{"name":"b__y"}}`)
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+	for id := 3; id < 6; id++ {
+		fronttest.Has(t, h.Ask(fmt.Sprint(id), "tools/list", `{}`), "a__charge")
+		fronttest.Has(t, h.Call(fmt.Sprint(10+id), "a__charge", `{}`), `"ok"`)
 	}
 }
