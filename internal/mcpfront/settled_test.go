@@ -2,6 +2,7 @@ package mcpfront
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
@@ -83,4 +84,31 @@ type retryable struct{ asklog.Log }
 func (l retryable) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
 	f.Class = ledger.ClassRetryable
 	return l.Log.Finish(ctx, trace, permit, f)
+}
+
+// TestWhatAPersonRecordedIsServed: whoever settles a call may record an answer in any form, which need not be one of the
+// protocol. The same call is answered with one line that a client can read, and with all of the answer.
+func TestWhatAPersonRecordedIsServed(t *testing.T) {
+	for recorded, want := range map[string]string{
+		"{\n  \"content\": [\n    {\"type\": \"text\", \"text\": \"paid\\nby hand\"}\n  ]\n}\n": `paid\nby hand`,
+		"paid\nby hand": `paid\nby hand`,
+		`"paid"`:        `paid`,
+		`[1,2]`:         `[1,2]`,
+		`7`:             `"7"`,
+		"paid \xff":     `paid`,
+		`{"a":1,"a":2}`: `a`,
+	} {
+		w := newWorld(t)
+		h := w.start()
+		h.Handshake()
+		const args, meta = `{"die":"journal"}`, `{"dev.tgad/idempotencyKey":"k"}`
+		w.resolve(h.Call("1", "charge", args, meta), runtime.Reply{Status: tga.StatusSuccess, Result: []byte(recorded)})
+		h.Write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":` + args + `,"_meta":` + meta + `}}`)
+		got := h.ReadLine()
+		if !json.Valid([]byte(got)) || at2(got, "/result/content") == nil {
+			t.Errorf("%q is served as %s", recorded, got)
+		}
+		fronttest.Has(t, got, want, `"dev.tgad/replayed":true`)
+		_ = h.Stop()
+	}
 }

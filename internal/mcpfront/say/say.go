@@ -4,6 +4,7 @@ package say
 
 import (
 	"bytes"
+	"encoding/json"
 	"strconv"
 
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -65,6 +66,20 @@ func ToolError(version mcpraw.Revision, code tga.Code, trace, words string) []by
 // Text makes a result that has only words.
 func Text(version mcpraw.Revision, words string) []byte {
 	return append(tga.AppendString(content(version), words), `}]}`...)
+}
+
+// Recorded is a recorded answer as a part of a message. A person who settles a call may record an answer in any form: one
+// that is no JSON object becomes the words of a result. A message is one line, so line ends between tokens go.
+func Recorded(version mcpraw.Revision, value []byte) []byte {
+	if _, err := mcpraw.Members(value); err != nil || !json.Valid(value) {
+		return Text(version, string(value))
+	}
+	if !bytes.ContainsAny(value, "\n\r") {
+		return value
+	}
+	var line bytes.Buffer
+	_ = json.Compact(&line, value) // no error: it is valid
+	return line.Bytes()
 }
 
 // content begins a result that has words.
