@@ -163,14 +163,16 @@ export class Wires {
     try {
       const answer = await response;
       if ((answer.statusCode ?? 0) >= 300) throw refusal(asked, { status: answer.statusCode ?? 0, body: await whole(answer), retryAfterMs: 0 });
-      let rest = Buffer.alloc(0);
+      let parts: Buffer[] = []; // of a line; joined once, when it is whole
       for await (const chunk of answer) {
-        rest = Buffer.concat([rest, chunk as Buffer]);
+        let rest = chunk as Buffer;
         for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
-          const line = decodeUtf8(rest.subarray(0, at));
+          const line = decodeUtf8(Buffer.concat([...parts, rest.subarray(0, at)]));
+          parts = [];
           rest = rest.subarray(at + 1);
           yield line;
         }
+        parts.push(rest);
       }
     } catch (error) {
       this.goOn({ signal }, true);

@@ -89,6 +89,36 @@ for (const [answers, numbers] of [
   streams.close();
 }
 
+// A line of a stream that comes in many parts is copied once, not once for each part.
+const part = 'x'.repeat(1024);
+const parts = 500;
+const tells = net.createServer((connection) => {
+  connection.on('error', () => {});
+  connection.once('data', async () => {
+    connection.write(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${chunk('\n{"entry":{"sequence_number":5,"to_state":"COMPLETED","x":"')}`);
+    for (let i = 0; i < parts; i++) {
+      await new Promise((resolve) => connection.write(chunk(part), resolve));
+      await sleep(0);
+    }
+    connection.end(chunk('"}}\n{"entry":') + chunk('{}}\n') + end);
+  });
+});
+const listens = new Client({ socket: await listen(tells) });
+const concat = Buffer.concat;
+let copied = 0;
+Buffer.concat = (...of) => {
+  const all = concat(...of);
+  copied += all.length;
+  return all;
+};
+const told = [];
+for await (const item of listens.followTrace('t', { signal: AbortSignal.timeout(20000) })) told.push(item.entry.x);
+Buffer.concat = concat;
+assert.deepEqual(told, [part.repeat(parts)]);
+assert.ok(copied < 4 * part.length * parts, `${copied} bytes were copied`);
+listens.close();
+tells.close();
+
 // What names no call is no key: without a key each call would be another one, and the function would run again.
 const begins = [];
 const grants = http.createServer(async (request, answer) => {
