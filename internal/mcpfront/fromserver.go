@@ -133,6 +133,7 @@ func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 		c.s.Log.Warn("an answer to a request that is not under way was dropped", "id", clip.Bytes(string(f.RawID), 80))
 		f.Close()
 	case w.call != nil:
+		c.polls.arrived(w.call, f)
 		w.call.Arrived(f)
 	case w.own != nil:
 		w.own <- f // does not block: the channel has room for one, and only one comes

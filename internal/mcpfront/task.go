@@ -38,6 +38,8 @@ type taskPolls struct {
 	// tasks has, by the tool server's id, the tasks whose end the client has not got. A tool server that was
 	// started again may use an id again: the id stands for the newest call's task.
 	tasks map[string]*attempt.Open
+	// lost has the traces of calls whose task's id was given to another call, until their records are removed.
+	lost map[string]bool
 }
 
 // resume begins to ask about the tasks that an earlier shim left. It is called when the client
@@ -58,8 +60,9 @@ func (g *taskPolls) resume() {
 			left := g.c.s.Shelf.With(attempt.OpenPrefix)
 			for _, name := range slices.Backward(slices.Sorted(maps.Keys(left))) { // the newest traces first
 				// For another user the tool server may have another task with the same id.
-				if o := attempt.ParseOpen(left[name]); o != nil && o.Task != "" && o.Subject == g.c.subject {
-					g.poll(o, false)
+				o := attempt.ParseOpen(left[name])
+				if o != nil && o.Task != "" && o.Subject == g.c.subject && !g.poll(o, false) {
+					g.lose(o)
 				}
 			}
 		})
@@ -91,12 +94,12 @@ var asksAboutTask = map[string]bool{"tasks/get": true, "tasks/result": true}
 func (g *taskPolls) poll(o *attempt.Open, made bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if have := g.tasks[o.Task]; have != nil {
-		if have.Trace == o.Trace || !made {
-			return have.Trace == o.Trace
-		}
-		g.c.s.Log.Warn("the tool server gave a task's id to another call; if the first task had not ended, its call stays in doubt",
-			"task", o.Task, "trace", have.Trace, "other", o.Trace)
+	have := g.tasks[o.Task]
+	switch {
+	case have != nil && have.Trace == o.Trace:
+		return true
+	case !made && (have != nil || g.lost[o.Trace]):
+		return false
 	}
 	if g.tasks == nil {
 		g.tasks = map[string]*attempt.Open{}

@@ -2,12 +2,14 @@ package mcpfront
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"slices"
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/frames"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -40,6 +42,42 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 		return reply, true
 	}
 	return reply, false
+}
+
+// arrived looks at the answer to a call, in the order of the tool server's messages. If the answer gives the call a task with the
+// id of another call's task, that id does not stand for the other one any more: an answer about it that comes from now on is none
+// about the other one, although the log does not know the new task yet.
+func (g *taskPolls) arrived(q *call, f *frames.Frame) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.tasks) == 0 || !f.Result.Present() || int64(len(f.Head)) != f.Size {
+		return
+	}
+	ans := mcpanswer.ReadResult(f.Head[f.Result.From:f.Result.To])
+	have := g.tasks[ans.Task]
+	if ans.Meaning != mcpraw.IsTask || have == nil || have.Trace == q.Attempt().Trace().String() {
+		return
+	}
+	g.c.s.Log.Warn("the tool server gave a task's id to another call; if the first task had not ended, its call stays in doubt",
+		"task", have.Task, "trace", have.Trace, "other", q.Attempt().Trace())
+	delete(g.tasks, ans.Task)
+	if g.lost == nil {
+		g.lost = map[string]bool{}
+	}
+	g.lost[have.Trace] = true
+	g.c.s.Work.Go(func() { g.lose(have) }) // in a goroutine: it asks the log
+}
+
+// lose removes the record of a call whose task's id stands for another call's task. Otherwise, when that task is over, a repeat of
+// the call or the next shim would ask about the id, and record the other call's effect.
+func (g *taskPolls) lose(o *attempt.Open) {
+	if err := asklog.Persist(g.c.s.Life, func(ctx context.Context) error { return g.c.s.Lose(ctx, o) }); err != nil {
+		g.c.s.Log.Warn("the record of a task whose id another call has was not removed", "task", o.Task, "trace", o.Trace, "error", err)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.lost, o.Trace)
 }
 
 // isWhole reports whether the end of a task has its effect. That of a completed task may take a question of its own.

@@ -1,11 +1,16 @@
 package mcpfront
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/asklog"
+	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -169,6 +174,61 @@ func TestTaskResultThatIsAnError(t *testing.T) {
 			t.Errorf("refused %v: the record is %+v", refused, w.Record("job", key))
 		}
 		_ = h.Stop()
+	}
+}
+
+// slowRecord is a log that is slow to keep the record of an unfinished call, once it is told to be.
+type slowRecord struct {
+	asklog.Log
+	slow atomic.Bool
+}
+
+func (l *slowRecord) Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error) {
+	if l.slow.Load() && strings.HasPrefix(r.Name, attempt.OpenPrefix) {
+		time.Sleep(500 * time.Millisecond)
+	}
+	return l.Log.Keep(ctx, r)
+}
+
+// TestTaskIdThatIsUsedAgainIsNotAskedAbout: a tool server that was started again gives the id of an earlier task to another call, whose
+// task ends at once. While the shim notes that, its question about the earlier task records nothing for the earlier call.
+func TestTaskIdThatIsUsedAgainIsNotAskedAbout(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	first := w.job(h)
+	h.End() // as a kill: the client's end stays open
+	_ = h.Stop()
+	log := &slowRecord{Log: w.Local()}
+	w.log = log
+	h = w.start()
+	h.Handshake()
+	fronttest.Has(t, h.Call("2", "charge", `{}`), `"ok"`) // the shim knows the earlier task
+	log.slow.Store(true)
+	h.Write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"job","arguments":{"n":7,"a":2}}}`)
+	fronttest.Eventually(t, "the other call", func() bool { return len(w.Effects()) == 3 })
+	w.ends("")
+	fronttest.Has(t, h.Answer("3"), `"taskId":"job-7"`)
+	log.slow.Store(false)
+	fronttest.Has(t, h.Ask("4", "tasks/get", `{"taskId":"job-7"}`), "job done")
+	if !w.noSettled("job", first) {
+		t.Errorf("the earlier call has the other one's effect: %+v", w.Record("job", first))
+	}
+	if r := w.Record("job", w.Effects()[2].Key); r.Status != ledger.Settled {
+		t.Errorf("the record of the other call is %+v", r)
+	}
+	// The other task is over and its id is free, for this shim and the next one. It stands for no earlier call's task again.
+	for range 2 {
+		got := h.Call("5", "job", `{"n":7}`)
+		fronttest.Has(t, got, "OUTCOME UNKNOWN")
+		fronttest.Lacks(t, got, "job-7")
+		_ = h.Stop()
+		h = w.start()
+		h.Handshake()
+	}
+	fronttest.Has(t, h.Ask("6", "tasks/get", `{"taskId":"job-7"}`), "job done")
+	if !w.noSettled("job", first) {
+		t.Errorf("the earlier call has the other one's effect at last: %+v", w.Record("job", first))
 	}
 }
 

@@ -64,9 +64,14 @@ func (s *Desk) keepOpen(o *Open) error {
 }
 
 func (s *Desk) dropOpen(o *Open) {
-	if err := s.Shelf.Change(s.Life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
+	if err := s.Lose(s.Life, o); err != nil {
 		s.Log.Warn("could not remove the record of a call that has ended", "trace", o.Trace, "error", err)
 	}
+}
+
+// Lose removes the record of an unfinished call. Nobody asks about its task any more: if it has not ended, it stays in doubt.
+func (s *Desk) Lose(ctx context.Context, o *Open) error {
+	return s.Shelf.Change(ctx, openName(o.Trace), func([]byte) []byte { return nil })
 }
 
 // Begun returns the attempt of the record.
