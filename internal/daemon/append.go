@@ -121,6 +121,9 @@ func (q submitting) artifact(m *wire.NewArtifact, at string) (chain.NewArtifact,
 	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, limits); err != nil {
 		return a, under(at+"/artifact", err)
 	}
+	if a.Artifact.Type == tga.CallType {
+		most += callRoom
+	}
 	if n := len(a.Artifact.Canonical); n > most {
 		return a, tga.Errorf(tga.LimitExceeded, "the artifact has %d bytes in canonical form: the limit is %d", n, most).At(at + "/artifact")
 	}
@@ -148,3 +151,7 @@ func under(at string, err error) error {
 	}
 	return err
 }
+
+// callRoom is how many bytes a call may have over the limit of an artifact. It repeats its request, which may have as many as the
+// limit says, and has some hundred more: otherwise a peer could not make the call of a request that the daemon has taken.
+const callRoom = 1 << 10

@@ -72,3 +72,38 @@ func TestArtifactLimitIsOfTheCanonicalForm(t *testing.T) {
 		}
 	}
 }
+
+// TestCallOfTheLongestRequest: a peer that appends its call itself can make the call of a request that has as many bytes as the limit
+// says: the call repeats it, and has some more members. What else a peer adds to the call counts.
+func TestCallOfTheLongestRequest(t *testing.T) {
+	const most = 4096
+	b := start(t, fmt.Sprintf("[limits]\nartifact_bytes = %d\n", most))
+	ctx := t.Context()
+	mint := func(pad int) callChain {
+		return mintChainOf(t, "remote", "k", nil, []byte(`{"a":"`+strings.Repeat("x", pad)+`"}`))
+	}
+	for extra, ok := range map[int]bool{0: true, callRoom: false} {
+		c := mint(0)
+		c = mint(most - len(c.request.Canonical))
+		if n := len(c.request.Canonical); n != most {
+			t.Fatalf("the request has %d bytes", n)
+		}
+		c.call.Meta = tga.Meta{"a": strings.Repeat("x", extra)}
+		if err := c.call.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		lease, err := b.client.Lease(ctx, c.trace, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []*tga.Artifact{c.request, c.decision, c.call} {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.client.Append(ctx, c.trace, wire.AppendRequest{Lease: lease.Lease, Artifacts: []wire.NewArtifact{{Artifact: a.Canonical}}})
+		}
+		if code := tga.CodeOf(err); ok != (err == nil) || !ok && code != tga.LimitExceeded {
+			t.Errorf("a call with %d bytes, %d of them meta: %v", len(c.call.Canonical), extra, err)
+		}
+	}
+}

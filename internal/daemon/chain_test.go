@@ -29,6 +29,11 @@ func mintChain(t *testing.T, key string, meta tga.Meta) callChain {
 
 func mintChainOn(t *testing.T, server, key string, meta tga.Meta) callChain {
 	t.Helper()
+	return mintChainOf(t, server, key, meta, []byte(`{"amount":5}`))
+}
+
+func mintChainOf(t *testing.T, server, key string, meta tga.Meta, args []byte) callChain {
+	t.Helper()
 	c := callChain{trace: newID(), answer: []byte(`{ "paid": 5 }`)}
 	plan := newID()
 	seal := func(a *tga.Artifact) *tga.Artifact {
@@ -38,7 +43,7 @@ func mintChainOn(t *testing.T, server, key string, meta tga.Meta) callChain {
 		}
 		return a
 	}
-	proposal := tga.Proposal{ToolServer: server, ToolName: "charge", Args: []byte(`{"amount":5}`)}
+	proposal := tga.Proposal{ToolServer: server, ToolName: "charge", Args: args}
 	c.request = seal(&tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
 		AgentID: newID(), RiskLevel: tga.RiskWrite, Intent: "charge a customer", IdempotencyKey: key,
 		Resources: []tga.Resource{{Kind: "service", ID: server}}, Proposal: proposal,
