@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMessageAfterTheHandshakeIsOfItsSession: what is written because of the answer to initialize names the session that came with
@@ -49,5 +50,38 @@ func TestMessageAfterTheHandshakeIsOfItsSession(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestRequestAfterTheHandshakeComesAfterIt: each message is a POST on a connection of its own. What is written after
+// notifications/initialized is written once the tool server has taken that, or has not for a long time.
+func TestRequestAfterTheHandshakeComesAfterIt(t *testing.T) {
+	took, greeted := make(chan struct{}), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(raw), "initialized") {
+			close(took)
+			<-greeted
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer srv.Close()
+	up := Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1 << 20, Log: slog.New(slog.DiscardHandler)}, func(f *Frame) {})
+	defer up.Close()
+	wrote := make(chan error, 1)
+	go func() {
+		f := NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+		wrote <- up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}})
+	}()
+	<-took
+	select {
+	case err := <-wrote:
+		close(greeted)
+		t.Fatalf("the next message may overtake it (%v)", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(greeted)
+	if err := <-wrote; err != nil {
+		t.Error(err)
 	}
 }

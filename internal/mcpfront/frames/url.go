@@ -131,9 +131,11 @@ func (r *remote) Write(m *Message) error {
 		return onwire.NotSent(err)
 	}
 	id, method := bytes.Clone(m.Env.RawID), m.Env.Method
+	took := make(chan struct{})
 	r.open.Go(func() {
 		defer ended()
 		resp, err := r.rt.RoundTrip(req)
+		close(took)
 		err = way.Fault(err)
 		told(err)
 		if err != nil {
@@ -145,8 +147,21 @@ func (r *remote) Write(m *Message) error {
 		defer resp.Body.Close()
 		r.answer(ctx, id, method, resp)
 	})
-	return <-wrote
+	err = <-wrote
+	if err == nil && method == "notifications/initialized" {
+		// The next message comes on a connection of its own, and may overtake this one. Before this one the tool server
+		// may refuse it.
+		select {
+		case <-took:
+		case <-r.gone:
+		case <-time.After(greetWait):
+		}
+	}
+	return err
 }
+
+// greetWait is how long the messages after a handshake wait until the tool server has taken its end.
+const greetWait = 5 * time.Second
 
 // enter makes the context of a message's POST. For a request of a revision without a handshake
 // the context can be ended alone, because there the end of the POST cancels the request.
