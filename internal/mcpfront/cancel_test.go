@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -130,4 +131,16 @@ func TestWithdrawnQuestionsTakeNoRoom(t *testing.T) {
 		}
 		h.Ask("2", "say", fmt.Sprintf(`{"line":%q}`, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"w%d"}}`, id)))
 	}
+}
+
+// TestCancellationWithALongReason: a client may say at length why it cancels a request.
+func TestCancellationWithALongReason(t *testing.T) {
+	w := newWorld(t)
+	w.opts.CancelGrace = 20 * time.Millisecond
+	h := w.start()
+	h.Handshake()
+	h.Write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mute","arguments":{}}}`)
+	fronttest.Eventually(t, "the effect", func() bool { return len(w.Effects()) == 1 })
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"` + strings.Repeat("so ", 4<<10) + `"}}`)
+	fronttest.Has(t, h.Call("2", "mute", `{}`), "OUTCOME UNKNOWN")
 }

@@ -13,8 +13,8 @@ const (
 	maxBatchBytes = 16 << 20
 )
 
-// MaxCancel is the longest params of notifications/cancelled, in bytes.
-const MaxCancel = 1 << 10
+// MaxCancel is the longest params of notifications/cancelled, in bytes. A longer one is ignored.
+const MaxCancel = SpillBytes
 
 // OwesAnswer reports whether a message of a batch gets an answer. A malformed message gets one,
 // with a null id if its own id is not known.
