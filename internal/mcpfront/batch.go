@@ -94,7 +94,7 @@ func (u unread) Unwrap() error { return u.error }
 
 // notRead answers a request of a batch with an error if err says that its answer could not be read: the rest of the array
 // must not wait for it. It does nothing for any other err.
-func (c *conv) notRead(id []byte, b *batchReply, err error) {
+func (b *batchReply) notRead(c *conv, id []byte, err error) {
 	if errors.As(err, new(unread)) {
 		c.s.Log.Error("an answer of a batch cannot be read", "id", clip.Bytes(string(id), 80), "error", err)
 		c.fail(id, b, mcpraw.CodeGone, tga.StoreUnavailable, "", "the answer came, and tgad could not read it from its file: "+err.Error())

@@ -199,7 +199,7 @@ func (q *call) run() {
 		if errors.Is(err, attempt.ErrOver) { // else a client that is gone is seen by send
 			q.conv.spare(q.w.batch)
 		}
-		q.conv.notRead(q.w.id, q.w.batch, err)
+		q.w.batch.notRead(q.conv, q.w.id, err)
 		q.conv.doubts.look(&a.Out)
 		return
 	}

@@ -194,7 +194,7 @@ func (c *conv) toClient(f *frames.Frame) { c.give(nil, f) }
 // give hands a message to the client, or adds it to the batch that it answers.
 func (c *conv) give(b *batchReply, f *frames.Frame) {
 	defer f.Close()
-	c.notRead(f.RawID, b, c.hand(b, &f.Envelope, f)) // a client that is gone is seen by put
+	b.notRead(c, f.RawID, c.hand(b, &f.Envelope, f)) // a client that is gone is seen by put
 }
 
 // send hands a message to the client and returns once the client has it. An answer of a batch

@@ -82,7 +82,7 @@ func TestAnswerOfABatchThatCannotBeRead(t *testing.T) {
 		"passed": func(c *conv, b *batchReply, f *frames.Frame) { c.give(b, f) },
 		"delivered": func(c *conv, b *batchReply, f *frames.Frame) {
 			defer f.Close()
-			c.notRead(f.RawID, b, c.deliverIn(b, "name", tga.ID{1}, func() error { return c.send(b, &f.Envelope, f) }))
+			b.notRead(c, f.RawID, c.deliverIn(b, "name", tga.ID{1}, func() error { return c.send(b, &f.Envelope, f) }))
 		},
 	} {
 		for _, last := range []bool{false, true} {

@@ -199,7 +199,7 @@ func (o *sight) give(f *frames.Frame, final bool) {
 	err := c.deliverIn(o.q.w.batch, o.a.Key, o.said.Result.TraceID, func() error { return c.send(o.q.w.batch, &f.Envelope, f) })
 	if err != nil {
 		c.s.Log.Debug("an answer did not reach its client", "trace", o.said.Result.TraceID, "error", err)
-		c.notRead(o.q.w.id, o.q.w.batch, err)
+		o.q.w.batch.notRead(c, o.q.w.id, err)
 	}
 }
 

@@ -169,7 +169,7 @@ func (g *taskPolls) deliver(o *attempt.Open, to *batchReply, f *frames.Frame) {
 		return
 	}
 	defer f.Close()
-	g.c.notRead(f.RawID, to, g.c.deliverIn(to, o.Key, b.Result.TraceID, func() error { return g.c.send(to, &f.Envelope, f) }))
+	to.notRead(g.c, f.RawID, g.c.deliverIn(to, o.Key, b.Result.TraceID, func() error { return g.c.send(to, &f.Envelope, f) }))
 }
 
 // told handles a notification about a task. An end is recorded before the client hears of it; one that cannot be recorded is not
