@@ -108,7 +108,7 @@ func (f *File) header(key []byte) []byte {
 func (l *Log) DropFile(f File) error {
 	var err error
 	for _, name := range []string{bodyName(f.ID), bodyName(f.ID) + unfinished} {
-		if e := l.unlink(name, l.wipe.Load()); !errors.Is(e, fs.ErrNotExist) {
+		if e := l.unlink(name, nil); !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}
@@ -252,7 +252,7 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 				return removed, err
 			}
 		}
-		err := l.unlink(name, l.wipe.Load())
+		err := l.unlink(name, nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it got its name since the directory was listed
 		}

@@ -21,6 +21,8 @@ type handles struct {
 	open map[uint64]*handle
 	gens map[uint64]uint32 // generations of the packed segments; a raw segment has 0 or no row
 	shut bool
+	// leaving counts, by segment, the replaced files that readers still use.
+	leaving map[uint64]int
 	// pins counts the pins that are held, by the era in which they were taken. A rewrite
 	// begins a new era and waits for the pins of earlier eras. A later reader reads an index
 	// that no longer names the bodies that the rewrite left out.
@@ -31,6 +33,7 @@ type handles struct {
 // handle is an open file that a segment is read from.
 type handle struct {
 	vfs.File
+	number uint64 // of the segment
 	length int64
 	packed *packed // nil: it is raw
 	users  int
@@ -63,7 +66,7 @@ func (h *handle) body(b []byte, ref Ref, key []byte) error {
 
 func (h *handles) init(f files, o Options) {
 	h.files, h.limit = f, o.Handles
-	h.open, h.gens, h.pins = map[uint64]*handle{}, map[uint64]uint32{}, map[uint64]int{}
+	h.open, h.gens, h.pins, h.leaving = map[uint64]*handle{}, map[uint64]uint32{}, map[uint64]int{}, map[uint64]int{}
 	h.cache.init(o.BlockCache)
 	h.idle.L = &h.mu
 }
@@ -114,7 +117,7 @@ func (d files) open(n uint64, gen uint32, cache *blocks) (*handle, error) {
 	if err != nil {
 		return nil, unavailable("open segment "+name, err)
 	}
-	f := &handle{File: file}
+	f := &handle{File: file, number: n}
 	info, err := file.Stat()
 	if err != nil {
 		return nil, errors.Join(unavailable("look at segment "+name, err), closing(file))
@@ -134,6 +137,9 @@ func (h *handles) release(f *handle) error {
 	defer h.mu.Unlock()
 	f.users--
 	if f.gone && f.users == 0 {
+		if h.leaving[f.number]--; h.leaving[f.number] == 0 {
+			delete(h.leaving, f.number)
+		}
 		h.idle.Broadcast()
 		return closing(f.File)
 	}
@@ -159,6 +165,7 @@ func (h *handles) retire(n uint64) error {
 	if f.gone = true; f.users == 0 {
 		return closing(f.File)
 	}
+	h.leaving[n]++
 	return nil
 }
 
@@ -227,19 +234,23 @@ func (h *handles) pinned(before uint64) bool {
 }
 
 // exchange makes new readers of a segment read another generation of it. The caller has waited
-// for [handles.quiet]. With left set, exchange returns once no reader uses the old file:
-// the caller is about to wipe it, and a reader of a body that was kept would find zeros. This
-// cannot deadlock: a reader holds the file of one segment at most, and waits for no rewrite.
-func (h *handles) exchange(n uint64, gen uint32, left bool) error {
+// for [handles.quiet].
+func (h *handles) exchange(n uint64, gen uint32) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gens[n] = gen
-	f := h.open[n]
-	err := h.retire(n)
-	for left && f != nil && f.users > 0 {
+	return h.retire(n)
+}
+
+// left returns once no reader uses a replaced file of a segment. The caller is about to wipe it, and a
+// reader of a body that was kept would find zeros. This cannot deadlock: a reader holds the file of one
+// segment at most, and waits for no wipe.
+func (h *handles) left(n uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.leaving[n] > 0 {
 		h.idle.Wait()
 	}
-	return err
 }
 
 // close closes every file that has no user, and the others when their users leave.

@@ -85,6 +85,8 @@ type Log struct {
 	spare *spare
 	made  atomic.Pointer[spare] // the newest that this process began, for [Log.Abandon]
 	wipe  atomic.Bool           // see [Log.Wipe]
+	// removing is held for reading while a file is removed that is not wiped, and for writing while wipe changes.
+	removing sync.RWMutex
 	// packing is held while a rewrite uses the file of that name.
 	packing sync.Mutex
 	// copies is held for reading while a copy is made, and for writing while a file is wiped.

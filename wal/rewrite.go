@@ -280,14 +280,10 @@ func (p *packer) abandon() error {
 
 // dropPacking removes what a failed rewrite has written, so that it takes no disk space.
 func (l *Log) dropPacking() error {
-	var err error
-	if l.wipe.Load() {
-		err = l.files.wipe(packingName)
+	if err := l.unlink(packingName, nil); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if e := l.files.fs.Remove(l.files.path(packingName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-		err = errors.Join(err, unavailable("remove the unfinished packed segment", e))
-	}
-	return err
+	return nil
 }
 
 // verify reads the whole new file and checks the chain of its records and every body in it.
@@ -353,23 +349,23 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 		// The old file is still the one that is read.
 		return errors.Join(unavailable("name "+packedName(number, gen), err), d.remove([]version{{number, gen}}))
 	}
-	wipe := l.wipe.Load()
-	err := l.handles.exchange(number, gen, wipe)
+	err := l.handles.exchange(number, gen)
 	l.mu.Lock()
 	l.stale = append(l.stale, version{number, gen - 1})
 	l.mu.Unlock()
-	return errors.Join(err, l.dropStale(wipe))
+	return errors.Join(err, l.dropStale())
 }
 
 // dropStale removes the files that rewrites have replaced. If a file cannot be removed, the next rewrite, or the next
 // [Log.Wipe], tries again: the file takes disk space, and it may have what was erased.
-func (l *Log) dropStale(wipe bool) error {
+func (l *Log) dropStale() (err error) {
 	l.mu.Lock()
 	list := slices.Clone(l.stale)
 	l.mu.Unlock()
 	for _, v := range list {
-		if err := l.unlink(v.name(), wipe); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if e := l.unlink(v.name(), func() { l.handles.left(v.number) }); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+			continue
 		}
 		l.mu.Lock()
 		l.stale = slices.DeleteFunc(l.stale, func(old version) bool { return old == v })
@@ -378,8 +374,8 @@ func (l *Log) dropStale(wipe bool) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if err := l.files.sync(); err != nil {
-		return unavailable("sync "+l.opts.Dir, err)
+	if e := l.files.sync(); e != nil {
+		err = errors.Join(err, unavailable("sync "+l.opts.Dir, e))
 	}
-	return nil
+	return err
 }

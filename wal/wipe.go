@@ -12,13 +12,17 @@ import (
 // removed, so that their bytes do not stay in free blocks of the disk. A file that has another
 // name, in a backup made of hard links, is not filled: the backup needs its bytes. The file
 // that a rewrite had replaced before a crash is always wiped, see [Log.Resume].
+//
+// Once Wipe has returned, no file is being removed any more that is not wiped.
 func (l *Log) Wipe(on bool) error {
+	l.removing.Lock()
 	l.wipe.Store(on)
+	l.removing.Unlock()
 	l.handles.cache.clear()
 	if !on {
 		return nil
 	}
-	if err := l.dropStale(true); err != nil {
+	if err := l.dropStale(); err != nil {
 		return err
 	}
 	// What a rewrite writes now is the next file of its segment. It is not wiped: if the rewrite succeeds, the segment
@@ -39,21 +43,33 @@ func (l *Log) EndSegment() error {
 	return l.err
 }
 
-// unlink removes a file. With wipe it wipes the file before. A copy that is being made may
-// know the file by its name: it has it, or a name of its own for it, before the file is wiped.
-func (l *Log) unlink(name string, wipe bool) error {
-	if wipe {
-		l.copies.Lock()
-		defer l.copies.Unlock()
-		var err error
-		if name, err = l.files.unfinish(name); err != nil {
-			return err
-		}
-		if err := l.files.wipe(name); err != nil {
-			return err
-		}
+// unlink removes a file. If [Log.Wipe] is on, it wipes the file before, once left, if it is not nil, says that no reader uses
+// the file. A copy that is being made may know the file by its name: it has it, or a name of its own for it, before the file
+// is wiped.
+func (l *Log) unlink(name string, left func()) error {
+	l.removing.RLock()
+	if !l.wipe.Load() {
+		defer l.removing.RUnlock()
+		return l.files.unlink(name)
 	}
-	if err := l.files.fs.Remove(l.files.path(name)); err != nil {
+	l.removing.RUnlock() // a wipe may wait for readers and copies, and nobody else has to
+	if left != nil {
+		left()
+	}
+	l.copies.Lock()
+	defer l.copies.Unlock()
+	name, err := l.files.unfinish(name)
+	if err == nil {
+		err = l.files.wipe(name)
+	}
+	if err != nil {
+		return err
+	}
+	return l.files.unlink(name)
+}
+
+func (d files) unlink(name string) error {
+	if err := d.fs.Remove(d.path(name)); err != nil {
 		return unavailable("remove "+name, err)
 	}
 	return nil

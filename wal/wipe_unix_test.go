@@ -5,11 +5,15 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestWipeWaitsForReaders: who began to read a segment before it was exchanged, without a pin, as a
@@ -142,5 +146,82 @@ func TestWipeWaitsForCopies(t *testing.T) {
 	}
 	if err := <-copied; err != nil {
 		t.Errorf("the copy: %v", err)
+	}
+}
+
+// TestWipeThatACrashEnded: wherever the wipe of a body's file ends, the next sweep removes the file, wiped where that is asked
+// for. Until then no copy has the file.
+func TestWipeThatACrashEnded(t *testing.T) {
+	ends := 0
+	for more := true; more; ends++ {
+		t.Run(fmt.Sprint("at operation ", ends), func(t *testing.T) {
+			secret := []byte("a secret ")
+			var left atomic.Int64
+			left.Store(1 << 40)
+			gone := errors.New("the process is gone")
+			mem := vfs.NewMem()
+			b := newBench(t, &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && left.Add(-1) < 0 {
+					return gone
+				}
+				return nil
+			}))})
+			key := []byte("a")
+			f, err := b.log.WriteFile(key, bytes.Repeat(secret, 3*piece/len(secret)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var g Group
+			o, then := new(Ops), new(Ops)
+			o.PutFile(key, nil, f)
+			then.Delete(key)
+			g.Add(o, MaxRecord)
+			g.Add(then, MaxRecord)
+			if _, err := b.log.Append(&g); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.log.Wipe(true); err != nil {
+				t.Fatal(err)
+			}
+			dead := func([]byte, File) (bool, error) { return false, nil }
+			left.Store(int64(ends))
+			_, err = b.log.Sweep(t.Context(), dead)
+			more = err != nil
+			b.log.Close()
+
+			fs := &removing{FS: mem, links: oneLink, seen: map[string][]byte{}}
+			b.fs = fs
+			l, err := Open(b.options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			tail, err := l.Scan(Position{}, func(*Record) error { return nil })
+			if err = errors.Join(err, l.Resume(tail), l.Wipe(true), mem.MkdirAll("copy", 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			end, list, err := l.CopyTo(t.Context(), mem, "copy", nil)
+			if err == nil {
+				err = VerifyCopy(t.Context(), Options{FS: mem, Dir: "copy"}, Position{}, end, list)
+			}
+			if err != nil {
+				t.Errorf("a copy meanwhile: %v", err)
+			}
+			if _, err := l.Sweep(t.Context(), dead); err != nil {
+				t.Error(err)
+			}
+			names, err := mem.List("log")
+			if err != nil || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, bodySuffix) }) {
+				t.Errorf("there are %v, %v", names, err)
+			}
+			for name, b := range fs.seen {
+				if bytes.Contains(b, secret) {
+					t.Errorf("%s is removed with the secret in it", name)
+				}
+			}
+		})
+	}
+	if ends < 6 {
+		t.Errorf("the wipe ends after %d operations", ends)
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -75,12 +74,13 @@ func TestFailedRewriteIsWiped(t *testing.T) {
 // stand in it.
 func TestReplacedFileThatStayedGoesLater(t *testing.T) {
 	old := "log/" + segmentName(2)
-	for _, failing := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpRemove} {
+	operations := []errorfs.OpKind{errorfs.OpRemove}
+	if oneLink != nil { // else nothing is wiped
+		operations = append(operations, errorfs.OpFileWriteAt)
+	}
+	for _, failing := range operations {
 		for _, later := range []string{"a rewrite", "a wipe", "a wipe that fails too", "another rewrite of it"} {
 			t.Run(fmt.Sprintf("operation %d, then %s", failing, later), func(t *testing.T) {
-				if failing == errorfs.OpFileWriteAt && oneLink == nil {
-					t.Skip("nothing is wiped on this system")
-				}
 				var fail atomic.Bool
 				full := errors.New("full")
 				fs := &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -132,83 +132,110 @@ func TestReplacedFileThatStayedGoesLater(t *testing.T) {
 	}
 }
 
-// TestWipeThatACrashEnded: wherever the wipe of a body's file ends, the next sweep removes the file, wiped where that is asked
-// for. Until then no copy has the file.
-func TestWipeThatACrashEnded(t *testing.T) {
-	if oneLink == nil {
-		t.Skip("nothing is wiped on this system")
+// TestReplacedFileThatStaysKeepsNoOther: a replaced file that cannot be removed does not keep the files of other segments.
+func TestReplacedFileThatStaysKeepsNoOther(t *testing.T) {
+	full := errors.New("full")
+	b := newBench(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove && op.Path == "log/"+segmentName(1) {
+			return full
+		}
+		return nil
+	})))
+	for range 90 {
+		b.append(2, 100<<10)
 	}
-	ends := 0
-	for more := true; more; ends++ {
-		t.Run(fmt.Sprint("at operation ", ends), func(t *testing.T) {
-			secret := []byte("a secret ")
-			var left atomic.Int64
-			left.Store(1 << 40)
-			gone := errors.New("the process is gone")
-			mem := vfs.NewMem()
-			b := newBench(t, &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && left.Add(-1) < 0 {
-					return gone
-				}
-				return nil
-			}))})
-			key := []byte("a")
-			f, err := b.log.WriteFile(key, bytes.Repeat(secret, 3*piece/len(secret)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var g Group
-			o, then := new(Ops), new(Ops)
-			o.PutFile(key, nil, f)
-			then.Delete(key)
-			g.Add(o, MaxRecord)
-			g.Add(then, MaxRecord)
-			if _, err := b.log.Append(&g); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.log.Wipe(true); err != nil {
-				t.Fatal(err)
-			}
-			dead := func([]byte, File) (bool, error) { return false, nil }
-			left.Store(int64(ends))
-			_, err = b.log.Sweep(t.Context(), dead)
-			more = err != nil
-			b.log.Close()
+	for n := range uint64(3) {
+		if _, err := b.log.Rewrite(t.Context(), n+1, even, nil); !errors.Is(err, full) {
+			t.Errorf("segment %d: the file that stays is not told: %v", n+1, err)
+		}
+		_, err := b.fs.Stat("log/" + segmentName(n+1))
+		if there := err == nil; there != (n == 0) {
+			t.Errorf("segment %d: its old file is there: %v", n+1, there)
+		}
+	}
+}
 
-			fs := &removing{FS: mem, links: oneLink, seen: map[string][]byte{}}
-			b.fs = fs
-			l, err := Open(b.options())
-			if err != nil {
-				t.Fatal(err)
+// TestReaderOfAReplacedFile: a reader has the old file of a segment while the segment is rewritten, and a wipe begins before
+// the old file is gone. The wipe waits, so the reader finds no zeros in the file.
+func TestReaderOfAReplacedFile(t *testing.T) {
+	decoder() // else the bubble makes it, and no other test could use its channel
+	synctest.Test(t, func(t *testing.T) {
+		var fail atomic.Bool
+		full := errors.New("full")
+		fs := &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if fail.Load() && op.Kind == errorfs.OpRemove {
+				return full
 			}
-			defer l.Close()
-			tail, err := l.Scan(Position{}, func(*Record) error { return nil })
-			if err = errors.Join(err, l.Resume(tail), l.Wipe(true), mem.MkdirAll("copy", 0o700)); err != nil {
-				t.Fatal(err)
-			}
-			end, list, err := l.CopyTo(t.Context(), mem, "copy", nil)
-			if err == nil {
-				err = VerifyCopy(t.Context(), Options{FS: mem, Dir: "copy"}, Position{}, end, list)
-			}
-			if err != nil {
-				t.Errorf("a copy meanwhile: %v", err)
-			}
-			if _, err := l.Sweep(t.Context(), dead); err != nil {
-				t.Error(err)
-			}
-			names, err := mem.List("log")
-			if err != nil || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, bodySuffix) }) {
-				t.Errorf("there are %v, %v", names, err)
-			}
-			for name, b := range fs.seen {
-				if bytes.Contains(b, secret) {
-					t.Errorf("%s is removed with the secret in it", name)
+			return nil
+		}))}
+		b := newBench(t, fs)
+		for range 9 {
+			b.append(1, 900<<10)
+		}
+		goOn, ended := make(chan bool), make(chan error, 1)
+		go func() {
+			ended <- b.log.handles.with(1, func(h *handle) error {
+				before, after := make([]byte, 1<<20), make([]byte, 1<<20)
+				_, err := h.ReadAt(before, 0)
+				<-goOn
+				_, again := h.ReadAt(after, 0)
+				if !bytes.Equal(before, after) {
+					return errors.New("the file has changed")
 				}
+				return errors.Join(err, again)
+			})
+		}()
+		synctest.Wait()
+		fail.Store(true)
+		if _, err := b.log.Rewrite(t.Context(), 1, every, nil); !errors.Is(err, full) {
+			t.Errorf("the rewrite: %v", err)
+		}
+		fail.Store(false)
+		wiped := make(chan error, 1)
+		go func() { wiped <- b.log.Wipe(true) }()
+		synctest.Wait()
+		if len(wiped) > 0 {
+			t.Error("the wipe does not wait for the reader")
+		}
+		close(goOn)
+		if err := <-ended; err != nil {
+			t.Errorf("the reader: %v", err)
+		}
+		if err := <-wiped; err != nil {
+			t.Error(err)
+		}
+		if _, err := b.fs.Stat("log/" + segmentName(1)); err == nil {
+			t.Error("the old file is still there")
+		}
+	})
+}
+
+// TestWipeWaitsForWhatIsBeingRemoved: a file that is being removed when an erasure begins may have what is to be erased. It is
+// removed as it is, but before the erasure destroys anything: afterwards nobody could do more about it.
+func TestWipeWaitsForWhatIsBeingRemoved(t *testing.T) {
+	var b *bench
+	var begun atomic.Bool
+	wiping := make(chan error, 1)
+	b = newBench(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove && op.Path == "log/"+segmentName(1) && !begun.Swap(true) {
+			go func() { wiping <- b.log.Wipe(true) }()
+			select {
+			case err := <-wiping:
+				t.Errorf("it did not wait: %v", err)
+				wiping <- err
+			case <-time.After(100 * time.Millisecond):
 			}
-		})
+		}
+		return nil
+	})))
+	for range 9 {
+		b.append(1, 900<<10)
 	}
-	if ends < 6 {
-		t.Errorf("the wipe ends after %d operations", ends)
+	if _, err := b.log.Rewrite(t.Context(), 1, every, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-wiping; err != nil {
+		t.Error(err)
 	}
 }
 
