@@ -15,11 +15,13 @@ import (
 func TestClosedStreamIsSeen(t *testing.T) {
 	srv := httptest.NewTLSServer(nil)
 	defer srv.Close()
-	for name, c := range map[string]struct{ secure, more bool }{"plain": {}, "TLS": {secure: true}, "more": {more: true}, "TLS, more": {true, true}} {
+	type stream struct{ secure, more bool }
+	streams := map[string]stream{"plain": {}}
+	if runtime.GOOS == "linux" { // no other system says that a connection is closed before what it has sent is read
+		streams["TLS"], streams["more"], streams["TLS, more"] = stream{secure: true}, stream{more: true}, stream{true, true}
+	}
+	for name, c := range streams {
 		t.Run(name, func(t *testing.T) {
-			if (c.secure || c.more) && runtime.GOOS != "linux" {
-				t.Skip("only Linux says that a connection is closed before what it has sent is read")
-			}
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

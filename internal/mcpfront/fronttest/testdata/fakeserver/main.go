@@ -201,6 +201,16 @@ func serve(journal string) int {
 	}
 }
 
+// waitFor returns once the file is there. No name means no wait.
+func waitFor(file string) {
+	for file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func call(say func(string, ...any), journal string, r request, line []byte) (die bool) {
 	var p struct {
 		Name      string          `json:"name"`
@@ -246,6 +256,7 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		return true
 	}
 	if p.Name == "input" && p.State == "" {
+		waitFor(args.Wait)
 		say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","requestState":"s1","inputRequests":{}}}`, r.ID)
 		return false
 	}
@@ -255,12 +266,7 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		return false
 	}
 	effect()
-	for args.Wait != "" {
-		if _, err := os.Stat(args.Wait); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(args.Wait)
 	switch {
 	case dieAt == "answer":
 		return true
