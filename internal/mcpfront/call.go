@@ -352,7 +352,7 @@ func (c *conv) cancelled(f *frames.Frame) {
 			c.unregister(w) // the POST is ended, so no answer comes
 			w.loseTo(givenUp)
 		}
-		c.turns.take(func() { c.withdraw(w, f) })
+		c.turns.tell(f, func() { c.withdraw(w, f) })
 		return
 	}
 	q := w.call

@@ -320,8 +320,8 @@ func (c *conv) write(l *link, w *waiting, m *frames.Message) error {
 	return l.up.Write(m)
 }
 
-// forward passes a notification to the tool server, after the messages before it.
-func (c *conv) forward(f *frames.Frame) { c.turns.take(func() { c.forwardNow(f) }) }
+// forward passes a notification, or an answer, to the tool server, after the messages before it.
+func (c *conv) forward(f *frames.Frame) { c.turns.tell(f, func() { c.forwardNow(f) }) }
 
 func (c *conv) forwardNow(f *frames.Frame) {
 	defer f.Close()

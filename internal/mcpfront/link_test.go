@@ -105,3 +105,29 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsToldOfATaskEndsWithTheConversation: a tool server tells of a task before it is known which tasks an earlier shim left,
+// and the conversation ends. What waited for that ends too.
+func TestWhatIsToldOfATaskEndsWithTheConversation(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(w.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		c := s.newConv(heard{&got}, nil)
+		c.polls.resumed.Do(func() {}) // the log does not answer
+		if !c.polls.told(frames.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t","status":"completed"}}`))) {
+			t.Error("it was not taken")
+		}
+		c.end()
+		c.work.Wait()
+		if len(got) != 0 {
+			t.Errorf("the client is told of an end that is not recorded: %q", got)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

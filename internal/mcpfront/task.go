@@ -62,7 +62,7 @@ func (g *taskPolls) resume() {
 				// For another user the tool server may have another task with the same id.
 				o := attempt.ParseOpen(left[name])
 				if o != nil && o.Task != "" && o.Subject == g.c.subject && !g.poll(o, false) {
-					g.lose(o)
+					g.c.s.Work.Go(func() { g.lose(o) }) // in a goroutine: the log may be away, and the client's questions wait for looked
 				}
 			}
 		})

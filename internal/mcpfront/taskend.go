@@ -183,9 +183,10 @@ func (g *taskPolls) told(f *frames.Frame) bool {
 		g.c.work.Go(func() {
 			select {
 			case <-g.looked.C:
+				g.c.subs.notified(f)
 			case <-g.c.life.Done():
+				f.Close()
 			}
-			g.c.subs.notified(f)
 		})
 		return true
 	}
