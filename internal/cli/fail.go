@@ -204,7 +204,8 @@ func (s *Streams) Fail(err error) int {
 	if s.JSON {
 		text = f.line()
 	}
-	_, _ = io.WriteString(s.Err, text) // nobody is left to tell
+	// If stderr takes nothing, there is no other place for the message. The exit code says all the same that the verb failed.
+	_, _ = io.WriteString(s.Err, text)
 	return code
 }
 

@@ -200,7 +200,8 @@ given up, and the store stays where it was. URL has no password.`,
 			}
 			m.Progress = func(step string) {
 				if !s.JSON && (s.Progress || isTerminal(s.Err)) {
-					_, _ = fmt.Fprintln(s.Err, Clean(step)) // the work goes on without a reader, as in Watch
+					// A move that is broken off has to be taken up again, so it goes on without a reader. What it did is on stdout.
+					_, _ = fmt.Fprintln(s.Err, Clean(step))
 				}
 			}
 			done, err := v.Move(c.Context(), m)

@@ -32,6 +32,14 @@ func (w *world) job(h *shim) (key string) {
 	return w.Effects()[0].Key
 }
 
+// picky returns the log, or one that refuses to record the end of any call.
+func picky(w *world, refused bool) asklog.Log {
+	if !refused {
+		return w.Local()
+	}
+	return pickyLog{w.Local(), func(runtime.Reply) error { return tga.Errorf(tga.ValidationError, "no") }}
+}
+
 // TestTaskEndThatIsTold: a tool server tells the client of the end of a task in a notification. The end is recorded before
 // the client hears of it; one that the log refuses is not told.
 func TestTaskEndThatIsTold(t *testing.T) {
@@ -48,12 +56,7 @@ func TestTaskEndThatIsTold(t *testing.T) {
 		for _, refused := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", refused ", refused), func(t *testing.T) {
 				w := newWorld(t)
-				w.log = pickyLog{w.Local(), func(runtime.Reply) error {
-					if refused {
-						return tga.Errorf(tga.ValidationError, "no")
-					}
-					return nil
-				}}
+				w.log = picky(w, refused)
 				h := w.start()
 				h.Handshake()
 				key := w.job(h)
@@ -153,12 +156,7 @@ func TestTaskWithALongEnd(t *testing.T) {
 func TestTaskResultThatIsAnError(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		w := newWorld(t)
-		w.log = pickyLog{w.Local(), func(runtime.Reply) error {
-			if refused {
-				return tga.Errorf(tga.ValidationError, "no")
-			}
-			return nil
-		}}
+		w.log = picky(w, refused)
 		h := w.start()
 		h.Handshake()
 		key := w.job(h)

@@ -178,7 +178,9 @@ func (t *Tree) Take(again *Tree) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.f != nil {
-		_ = t.f.Close() // a write to it has failed already, and again has written the same
+		// Its error says nothing new: a write to this file has failed. Nothing of it counts past the mark, and again has written
+		// that part anew.
+		_ = t.f.Close()
 	}
 	t.f, t.size, t.written, t.rest, t.err, t.edge = again.f, again.size, again.written, again.rest, nil, again.edge
 }
