@@ -161,3 +161,6 @@ func (db *DB) NewestTS() tga.Millis { return db.times.last() }
 
 // Secret returns 32 random bytes that were made with the store. Permits are derived from them.
 func (db *DB) Secret() [32]byte { return db.secret }
+
+// Shared reports that no other process can write to the store: one process has the directory.
+func (db *DB) Shared() bool { return false }

@@ -25,7 +25,7 @@ const MaxDelivered = 64
 // deliveries notes which answers have reached their callers.
 type deliveries struct {
 	store   Store
-	names   *nameLocks // of identities: a note changes a list that a Begin may be changing too
+	lists   *listLocks // a note changes a list that a Begin may be changing too
 	traces  *traces
 	keys    *derivedKeys
 	repeats *repeats
@@ -48,7 +48,7 @@ func (d *deliveries) note(ctx context.Context, trace tga.ID) error {
 		return nil // a model settled it: only a person can let the same call run again
 	}
 	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
-		return d.strikeOut(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
+		return d.strikeOut(InNamespace(ctx, t.Namespace), trace, t.Request.Meta.String(tga.MetaIdentity))
 	}
 	l, err := d.traces.resume(ctx, trace)
 	if err != nil {
@@ -78,11 +78,11 @@ func (d *deliveries) note(ctx context.Context, trace tga.ID) error {
 
 // strikeOut removes a call from the list of its identity.
 func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) error {
-	release, err := d.names.lock(ctx, name)
+	lock, err := d.lists.lock(ctx, name)
 	if err != nil {
 		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
 	}
-	defer release()
+	defer lock.release()
 	l, err := d.traces.resume(ctx, trace)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) e
 	if err != nil || row == nil {
 		return err
 	}
-	return d.repeats.write(InNamespace(ctx, l.namespace), l, row[0].Key, row)
+	return d.repeats.write(ctx, l, row[0].Key, row, lock.lease)
 }
 
 // without removes some traces from a list, and reports whether one of them was in it.
@@ -109,6 +109,7 @@ func without(list []undelivered, traces []tga.ID) (rest []undelivered, found boo
 // call, and the locks of the identities that they are about.
 type carried struct {
 	rows    []chain.Attachment
+	mine    chain.Lease // of the list of the Begin's own call, see [listLock]
 	release func()
 }
 
@@ -135,9 +136,11 @@ func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) 
 		names[mine] = nil
 		delete(struck, mine) // [repeats.identify] reads and writes this list
 	}
-	if c.release, err = d.names.lockAll(ctx, slices.Sorted(maps.Keys(names))); err != nil {
+	locks, release, err := d.lists.lockAll(ctx, slices.Sorted(maps.Keys(names)))
+	if err != nil {
 		return c, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
 	}
+	c.release, c.mine = release, locks[mine].lease
 	for name, traces := range struck {
 		row, err := d.repeats.strike(ctx, name, traces)
 		if err != nil {

@@ -3,6 +3,10 @@ package runtime
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // nameLocks has one lock for each name, as long as somebody holds or waits for it.
@@ -48,22 +52,64 @@ func (n *nameLocks) lock(ctx context.Context, name string) (release func(), err 
 	}
 }
 
-// lockAll takes the locks of several names, in sorted order: so callers that want some of the
-// same names cannot deadlock.
-func (n *nameLocks) lockAll(ctx context.Context, sorted []string) (release func(), err error) {
-	var held []func()
+// listLocks are the locks of the lists that identical calls share, by the identity of the calls. Where other processes
+// write to the store too, a lock has two parts: that of a name here, and the lease of the list in the store.
+type listLocks struct {
+	names *nameLocks
+	store Store
+}
+
+// listWait is how long a lock waits for another process, if its context has no deadline.
+const listWait = 30 * time.Second
+
+// listLock is held until release. lease is that of the list, or zero if the store is not shared.
+type listLock struct {
+	release func()
+	lease   chain.Lease
+}
+
+func (ls *listLocks) lock(ctx context.Context, identity string) (listLock, error) {
+	release, err := ls.names.lock(ctx, identity)
+	if err != nil || !ls.store.Shared() {
+		return listLock{release: release}, err
+	}
+	lease, err := leaseOfList(ctx, ls.store, keyspace.UndeliveredKey(identity))
+	if err != nil {
+		release()
+		return listLock{}, err
+	}
+	return listLock{func() { ls.store.Release(lease); release() }, lease}, nil
+}
+
+// leaseOfList takes the lease of a list, which is a stream.
+func leaseOfList(ctx context.Context, store Store, row []byte) (chain.Lease, error) {
+	stream, _, err := keyspace.ParseStream(row)
+	if err != nil {
+		return chain.Lease{}, err
+	}
+	if _, ends := ctx.Deadline(); !ends { // without one Acquire does not wait
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, listWait)
+		defer end()
+	}
+	return store.Acquire(ctx, stream)
+}
+
+// lockAll takes the locks of several identities, in sorted order: so callers that want some of the
+// same identities cannot deadlock, in one process or in several.
+func (ls *listLocks) lockAll(ctx context.Context, sorted []string) (locks map[string]listLock, release func(), err error) {
+	locks = map[string]listLock{}
 	release = func() {
-		for _, r := range held {
-			r()
+		for _, l := range locks {
+			l.release()
 		}
 	}
-	for _, name := range sorted {
-		r, err := n.lock(ctx, name)
-		if err != nil {
+	for _, identity := range sorted {
+		if locks[identity], err = ls.lock(ctx, identity); err != nil {
+			delete(locks, identity)
 			release()
-			return nil, err
+			return nil, nil, err
 		}
-		held = append(held, r)
 	}
-	return release, nil
+	return locks, release, nil
 }

@@ -62,7 +62,7 @@ func openDoors(rt *Runtime) {
 	repeats := &repeats{
 		store: store, clock: rt.clock, mint: rt.mint, executors: rt.executors, queries: rt.queries, results: rt.results, policy: rt.opts.Policy,
 	}
-	rt.deliveries = &deliveries{store: store, names: rt.names, traces: rt.traces, keys: rt.keys, repeats: repeats}
+	rt.deliveries = &deliveries{store: store, lists: &listLocks{rt.names, store}, traces: rt.traces, keys: rt.keys, repeats: repeats}
 	rt.begins = &begins{
 		store: store, clock: rt.clock, rules: rt.rules, executors: rt.executors, queries: rt.queries, ends: rt.ends, traces: rt.traces,
 		results: rt.results, keys: rt.keys, redact: rt.redact, ids: &beginIDs{store: store, names: rt.names, mint: rt.mint}, stands: rt.stands,

@@ -193,7 +193,7 @@ func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted boo
 		return b, false, err
 	}
 	defer d.release()
-	r, err := bs.repeats.identify(ctx, &req, mine)
+	r, err := bs.repeats.identify(ctx, &req, mine, d.mine)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
@@ -343,7 +343,7 @@ func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 		l.attachments = append(l.attachments, a)
 		return nil
 	}
-	return bs.repeats.write(ctx, l, r.row, append(l.beginRow(), a))
+	return bs.repeats.write(ctx, l, r.row, append(l.beginRow(), a), r.lease)
 }
 
 // sameRequest refuses a Begin that uses another request's key.

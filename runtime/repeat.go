@@ -64,7 +64,7 @@ type undelivered struct {
 	Lock  string `json:"lock,omitempty"`
 }
 
-// repeat is the rule's decision about a call without a key, under the lock of its identity.
+// repeat is the rule's decision about a call without a key, under the lock of its list.
 type repeat struct {
 	action  call.Action
 	reason  string
@@ -72,11 +72,12 @@ type repeat struct {
 	at      int           // index of the identical call in the list; -1 for a new call
 	trimmed bool          // list has fewer calls than the store's
 	row     []byte        // key of the list in the store
+	lease   chain.Lease   // of the list, see [listLock]
 	mine    undelivered   // this call's entry, without its trace
 }
 
 // repeats distinguishes a new call without a key from a repeat of an identical one. Every caller
-// that reads a list and writes it again must hold the name lock of the identity.
+// that reads a list and writes it again must hold the lock of the list.
 type repeats struct {
 	store     Store
 	clock     times
@@ -99,15 +100,15 @@ func (rp *repeats) ruled(req *BeginRequest) string {
 }
 
 // identify applies the rule to a Begin; it returns nil if the rule does not apply. The caller
-// holds the lock of the identity until the decision is durable, so that no identical call is
+// holds the lock of the list until the decision is durable, so that no identical call is
 // decided before that.
-func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string) (*repeat, error) {
+func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string, lease chain.Lease) (*repeat, error) {
 	if name == "" {
 		return nil, nil
 	}
 	c := &req.Connection
 	policy := rp.policy(req.Server, req.Tool).withDefaults()
-	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rp.executors.visible(c.Lock)}}
+	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), lease: lease, mine: undelivered{Conn: c.ID, Lock: rp.executors.visible(c.Lock)}}
 	if err := rp.decide(ctx, r, req, policy); err != nil {
 		return nil, err
 	}
@@ -375,28 +376,25 @@ func identityOf(req *BeginRequest) string {
 
 // write writes the list of an identity without a new trace: in an append to the trace of one of its calls. An
 // archived trace takes no append, and its call would stay in the list for ever: then it is one under the lease of
-// the list, which is a stream.
-func (rp *repeats) write(ctx context.Context, l *loop, list []byte, rows []chain.Attachment) error {
+// the list. lease is that one if the caller has it.
+func (rp *repeats) write(ctx context.Context, l *loop, list []byte, rows []chain.Attachment, lease chain.Lease) error {
 	b := chain.Batch{Attachments: rows}
 	err := l.append(ctx, b)
 	if !takesNone(err, l.lease.TraceID) {
 		return err
 	}
-	stream, _, err := keyspace.ParseStream(list)
-	if err != nil {
-		return err
+	if lease.TraceID.IsZero() {
+		if lease, err = leaseOfList(ctx, rp.store, list); err != nil {
+			return err
+		}
+		defer rp.store.Release(lease)
 	}
-	lease, err := rp.store.Acquire(ctx, stream)
-	if err != nil {
-		return err
-	}
-	defer rp.store.Release(lease)
 	_, err = rp.store.Append(ctx, lease, b)
 	return err
 }
 
 // strike returns the row of an identity's list without some traces; no row if none of them is in
-// the list. The caller holds the lock of the identity.
+// the list. The caller holds the lock of the list.
 func (rp *repeats) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
 	row := keyspace.UndeliveredKey(name)
 	list, err := rp.undelivered(ctx, row)

@@ -99,6 +99,9 @@ type Store interface {
 	// RequestDigest returns the digest that the store's ledger records keep of a request:
 	// [tga.RequestDigest], or a keyed form of it.
 	RequestDigest(p tga.Proposal) tga.Digest
+	// Shared reports whether other processes may write to the store while this one has it open. What a process
+	// must do in turn then has a lease in the store, and not only a lock in this process.
+	Shared() bool
 	// Secret returns 32 random bytes made with the store and kept by it, from which
 	// permits are derived: a permit then survives a restart without being stored.
 	Secret() [32]byte

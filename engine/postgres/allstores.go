@@ -442,6 +442,9 @@ func (a *AllStores) RequestDigest(p tga.Proposal) tga.Digest { return tga.Reques
 // Secret implements [runtime.Store].
 func (a *AllStores) Secret() [32]byte { return a.secret }
 
+// Shared implements [runtime.Store].
+func (a *AllStores) Shared() bool { return true }
+
 // ofAttachment returns the store of an attachment, nil if any store may have it.
 func (a *AllStores) ofAttachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (*Store, error) {
 	if namespace, ok := runtime.NamespaceOf(ctx); ok {

@@ -319,7 +319,7 @@ func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
 		}
 	}
 	c := p.change(s.RequestDigest)
-	record, err := c.Apply(stored, func(trace tga.ID, seq uint64) (string, error) { return s.statusOf(ctx, trace, seq) })
+	record, err := c.Apply(stored, func(trace tga.ID, seq uint64) (string, error) { return statusOf(ctx, s, trace, seq) })
 	if err != nil || record == nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
 }
 
 // statusOf returns the outcome status of the effect in entry seq of a trace, "" if it is erased.
-func (s *Store) statusOf(ctx context.Context, trace tga.ID, seq uint64) (string, error) {
+func statusOf(ctx context.Context, s *Store, trace tga.ID, seq uint64) (string, error) {
 	st, err := s.know(ctx, trace, false)
 	if err == nil && st.trace.Head.Seq < seq {
 		st, err = s.know(ctx, trace, true)

@@ -168,6 +168,9 @@ func (s *Store) Close() error {
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.secret }
 
+// Shared implements [runtime.Store]. The processes of a fleet share the database.
+func (s *Store) Shared() bool { return true }
+
 // ID returns the id of the store. Copies of the store have the same id.
 func (s *Store) ID() tga.ID { return s.id }
 

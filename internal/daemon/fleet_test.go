@@ -142,9 +142,10 @@ func TestStoreThatCannotErase(t *testing.T) {
 	b := setup(t, "")
 	b.open = func(_ context.Context, o Options) (Store, error) {
 		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
+		type shared = Shared // else the field would hide the method of that name
 		return struct {
 			Store
-			Shared
+			shared
 		}{directory{DB: db}, &sharedStore{}}, err
 	}
 	b.start()

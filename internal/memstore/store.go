@@ -414,6 +414,9 @@ func (s *Store) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDig
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.disk.secret }
 
+// Shared implements [runtime.Store].
+func (s *Store) Shared() bool { return false }
+
 // now returns the time of the store's clock, which never goes back. s.mu is held.
 func (s *Store) now() tga.Millis {
 	s.disk.newest = max(s.disk.newest, tga.MillisOf(s.clock()))
