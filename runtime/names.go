@@ -99,17 +99,19 @@ func leaseOfList(ctx context.Context, store Store, row []byte) (chain.Lease, err
 // same identities cannot deadlock, in one process or in several.
 func (ls *listLocks) lockAll(ctx context.Context, sorted []string) (locks map[string]listLock, release func(), err error) {
 	locks = map[string]listLock{}
+	var releases []func()
 	release = func() {
-		for _, l := range locks {
-			l.release()
+		for _, r := range releases {
+			r()
 		}
 	}
 	for _, identity := range sorted {
-		if locks[identity], err = ls.lock(ctx, identity); err != nil {
-			delete(locks, identity)
+		l, err := ls.lock(ctx, identity)
+		if err != nil {
 			release()
 			return nil, nil, err
 		}
+		locks[identity], releases = l, append(releases, l.release)
 	}
 	return locks, release, nil
 }

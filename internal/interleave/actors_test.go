@@ -37,7 +37,7 @@ func caller(name, key, args string, tries int) script {
 	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			res, err := l.w.rt.Call(l.ctx, l.request(key, args))
+			res, err := l.rt().Call(l.ctx, l.request(key, args))
 			if l.w.told(l, key, args, res, err) {
 				return
 			}
@@ -67,7 +67,7 @@ func (l *life) perform(name, key, args string) bool {
 	m := l.w.net.byName(l.memory["message"])
 	if m == nil {
 		asked, ended := l.asks(), maps.Clone(l.w.ended)
-		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: l.request(key, args), BeginID: name + "'s own name of its begin"})
+		b, err := l.rt().Begin(l.ctx, runtime.BeginRequest{Request: l.request(key, args), BeginID: name + "'s own name of its begin"})
 		if err != nil || b.Standing != runtime.BeginSend {
 			if b.Standing == runtime.BeginServe || b.Standing == runtime.BeginDenied {
 				l.w.told(l, key, args, b.Result, nil)
@@ -147,12 +147,12 @@ func (l *life) report(key, args string) bool {
 		panic(err)
 	}
 	if l.memory["outcome"] == "not sent" {
-		if _, err := l.w.rt.NotSent(l.ctx, trace, permit, "", 0); tga.CodeOf(err) == tga.StateLockAcquireFailed {
+		if _, err := l.rt().NotSent(l.ctx, trace, permit, "", 0); tga.CodeOf(err) == tga.StateLockAcquireFailed {
 			return false
 		}
 		return true
 	}
-	res, err := l.w.rt.Finish(l.ctx, trace, permit, runtime.Finished{
+	res, err := l.rt().Finish(l.ctx, trace, permit, runtime.Finished{
 		Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(l.memory["outcome"])},
 	})
 	if tga.CodeOf(err) == tga.StateInvalidTransition {
@@ -166,12 +166,12 @@ func abandoner(name string, tries int) script {
 	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			list, err := l.w.rt.InDoubt(l.ctx)
+			list, err := l.rt().InDoubt(l.ctx)
 			if err != nil {
 				return
 			}
 			for _, c := range list {
-				if _, err := l.w.rt.Abandon(l.ctx, c.TraceID, name, "given up"); err == nil {
+				if _, err := l.rt().Abandon(l.ctx, c.TraceID, name, "given up"); err == nil {
 					l.w.abandoned[c.TraceID] = true
 				}
 			}
@@ -185,7 +185,7 @@ func resolver(name string, tries int) script {
 	return script{name: name, looks: true, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			list, err := l.w.rt.InDoubt(l.ctx)
+			list, err := l.rt().InDoubt(l.ctx)
 			if err != nil {
 				return
 			}
@@ -202,7 +202,7 @@ func resolver(name string, tries int) script {
 					r.Reply = runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable}
 				}
 				// What it saw is of now. Only this resolution may come later.
-				if _, err := l.w.rt.Resolve(l.ctx, c.TraceID, r); err != nil {
+				if _, err := l.rt().Resolve(l.ctx, c.TraceID, r); err != nil {
 					l.learn("refused", code(err))
 				}
 			}
@@ -212,7 +212,7 @@ func resolver(name string, tries int) script {
 
 // recovery continues each open trace, as a daemon does when it starts.
 func recovery(l *life) {
-	open, err := l.w.rt.Classify(l.ctx)
+	open, err := l.rt().Classify(l.ctx)
 	if err != nil {
 		return
 	}
@@ -223,7 +223,7 @@ func recovery(l *life) {
 			}
 			continue
 		}
-		if _, err := l.w.rt.Recover(l.ctx, c.TraceID); err != nil {
+		if _, err := l.rt().Recover(l.ctx, c.TraceID); err != nil {
 			l.learn("refused", code(err))
 		}
 	}

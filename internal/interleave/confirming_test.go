@@ -73,7 +73,7 @@ func replayer(name, key, args string, tries int) script {
 			l.forget()
 			req := l.request(key, args)
 			req.Replay = true
-			res, err := l.w.rt.Call(l.ctx, req)
+			res, err := l.rt().Call(l.ctx, req)
 			if l.w.told(l, key, args, res, err) {
 				return
 			}

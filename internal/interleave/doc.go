@@ -4,8 +4,9 @@
 // memstore). The explorer plays the tool server, the network, the clock and the crashes. An
 // actor stops before each thing it does to the store or to a tool. The explorer then decides
 // who goes on, what the network does, when the process dies, and when time passes or the clock
-// jumps. It tries every order within the bounds of a scenario, and does not enter a state
-// twice. An exploration is limited by a number of states, never by a time.
+// jumps. Two daemons of a scenario share the store, as those of a fleet do. It tries every
+// order within the bounds of a scenario, and does not enter a state twice. An exploration is
+// limited by a number of states, never by a time.
 //
 // # What is left out
 //

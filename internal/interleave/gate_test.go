@@ -1,6 +1,7 @@
 package interleave
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,10 +27,20 @@ type gated struct {
 	holders map[chain.Lease]*life
 }
 
+// Shared implements [runtime.Store].
+func (g *gated) Shared() bool { return g.w.Daemons > 1 }
+
+// meets reports whether several actors may want the lease of an id. An id that is not on disk is a new trace's, which
+// nobody else can want, or that of a stream: daemons that share a store lock streams by their leases.
+func (g *gated) meets(id tga.ID) bool {
+	none := idOf(0, 0)
+	return g.w.disk.Has(id) || g.Shared() && !bytes.Equal(id[:9], none[:9])
+}
+
 func (g *gated) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	l := lifeOf(ctx)
-	if g.w.disk.Has(id) {
-		l.do("acquires " + short(id)) // an id that is not on disk is new: nobody else can have its lease
+	if g.meets(id) {
+		l.do("acquires " + short(id))
 	}
 	lease, err := g.Store.Acquire(ctx, id)
 	l.woken(ctx)
@@ -70,7 +81,7 @@ func (g *gated) Release(lease chain.Lease) {
 	if l == nil || l.dying {
 		return
 	}
-	if g.w.disk.Has(lease.TraceID) {
+	if g.meets(lease.TraceID) {
 		l.do("releases " + short(lease.TraceID))
 	}
 	delete(g.holders, lease)
@@ -147,9 +158,13 @@ func (g *gated) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 
 // Attachment waits only at the gate arrives: a reader of a row that others write holds its lock or
 // its lease. But the reader may have been woken for that, while the other actor is still running.
+// Another daemon has no such lock of a begin id.
 func (g *gated) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	l, asked := ctx.Value(lifeKey{}).(*life)
-	if asked {
+	switch {
+	case asked && kind == chain.AttachBeginID && g.Shared():
+		l.do("reads its begin")
+	case asked:
 		l.do(arrives)
 	}
 	value, err := g.Store.Attachment(ctx, kind, key)

@@ -118,6 +118,14 @@ var meetings = []struct {
 	{"a lost record and who wants it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("B", true, 2)}, bounds{Losses: 1}, nil},
 	{"a lost record and who made it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("A", true, 2)}, bounds{Losses: 1}, nil},
 	{"a lost record and two who want it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 1), replayer("C", "k", one, 1), voter("C", true, 1)}, bounds{Losses: 1}, nil},
+	{"two callers of two daemons", []script{caller("A", "k", one, 1), caller("B", "k", one, 1)}, bounds{Daemons: 2, Crashes: 1}, nil},
+	{"a caller and an executor of two daemons", []script{caller("A", "k", one, 1), executor("X", "k", one, 1)}, bounds{Daemons: 2, Crashes: 1}, nil},
+	{"two executors of two daemons", []script{executor("X", "k", one, 1), executor("Y", "k", one, 1)}, bounds{Daemons: 2, Crashes: 1, Ticks: 1}, nil},
+	{"an executor and who looks, of two daemons", []script{executor("X", "k", one, 2), resolver("R", 1)}, bounds{Daemons: 2, Crashes: 1, Resets: 1}, nil},
+	{"a caller and who gives up, of two daemons", []script{caller("A", "k", one, 2), abandoner("O", 1)}, bounds{Daemons: 2, Crashes: 1, Resets: 1}, nil},
+	{"two shims of two daemons, a try each", []script{shim("S", one, 1, 1), shim("T", one, 1, 1)}, bounds{Daemons: 2, Crashes: 1, Deaths: 1}, nil},
+	{"two shims of two daemons", []script{shim("S", one, 1, 2), shim("T", one, 1, 2)}, bounds{Daemons: 2, Deaths: 1}, nil},
+	{"a note that rides, beside a shim of another daemon", []script{rider("S", 1, one, other), shim("T", one, 1, 1)}, bounds{Daemons: 2, Deaths: 1}, nil},
 	{"everybody", []script{caller("A", "k", one, 1), caller("B", "k", other, 1), executor("X", "k", one, 1), abandoner("O", 1), liar("L", 1)}, bounds{Crashes: 3, Resets: 1, Ticks: 1, Steps: 1}, nil},
 }
 

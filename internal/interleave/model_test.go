@@ -18,7 +18,7 @@ func model(name string, tries int, gives bool) script {
 	return script{name: name, model: true, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			list, err := l.w.rt.InDoubt(l.ctx)
+			list, err := l.rt().InDoubt(l.ctx)
 			if err != nil {
 				return
 			}
@@ -32,13 +32,13 @@ func model(name string, tries int, gives bool) script {
 func (l *life) settles(trace tga.ID, gives bool) {
 	r := runtime.Resolution{Who: l.script.name, Via: runtime.ViaModel, Evidence: []byte("it says so")}
 	r.Reply = runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable}
-	_, err := l.w.rt.Resolve(l.ctx, trace, r)
+	_, err := l.rt().Resolve(l.ctx, trace, r)
 	l.learn("did not run", code(err))
 	if gives {
-		_, err = l.w.rt.AbandonVia(l.ctx, trace, l.script.name, runtime.ViaModel, "given up")
+		_, err = l.rt().AbandonVia(l.ctx, trace, l.script.name, runtime.ViaModel, "given up")
 	} else {
 		r.Reply = runtime.Reply{Status: tga.StatusSuccess, Result: []byte(claim)}
-		_, err = l.w.rt.Resolve(l.ctx, trace, r)
+		_, err = l.rt().Resolve(l.ctx, trace, r)
 	}
 	l.learn("settled", code(err))
 }

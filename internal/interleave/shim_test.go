@@ -118,7 +118,7 @@ func (l *life) work(args string, hasty bool) bool {
 		asked, ended := l.asks(), maps.Clone(l.w.ended)
 		id := l.proposes()
 		l.w.gives(notes)
-		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{
+		b, err := l.rt().Begin(l.ctx, runtime.BeginRequest{
 			Request: runtime.Request{TraceID: id, Server: server, Tool: tool, Args: []byte(args)},
 			BeginID: fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("begin")), Connection: runtime.Connection{ID: l.conn(), Lock: l.conn(), Executor: l.conn()},
 			Delivered: notes,
@@ -149,7 +149,7 @@ func (l *life) work(args string, hasty bool) bool {
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		if l.tooLate(asked, b.SendWithin) {
 			trace, permit := l.ids()
-			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "", 0)
+			_, err := l.rt().NotSent(l.ctx, trace, permit, "", 0)
 			l.learn("not sent", code(err))
 			delete(l.memory, "outcome")
 			l.anew()
@@ -242,13 +242,13 @@ func firstOf(a, b string) string {
 
 func (l *life) giveUp() {
 	trace, permit := l.ids()
-	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit, "its answer did not come", 0)))
+	l.learn("gave up", code(l.rt().GiveUp(l.ctx, trace, permit, "its answer did not come", 0)))
 	l.anew()
 }
 
 func (l *life) finishOwn() bool {
 	trace, permit := l.ids()
-	res, err := l.w.rt.Finish(l.ctx, trace, permit, runtime.Finished{
+	res, err := l.rt().Finish(l.ctx, trace, permit, runtime.Finished{
 		Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(l.memory["outcome"])},
 	})
 	switch {
@@ -302,7 +302,7 @@ func (l *life) owed() []tga.ID {
 func (l *life) note(traces []tga.ID) bool {
 	l.w.gives(traces)
 	for _, trace := range traces {
-		err := l.w.rt.Delivered(l.ctx, trace)
+		err := l.rt().Delivered(l.ctx, trace)
 		switch {
 		case err == nil:
 			l.w.noted(trace)

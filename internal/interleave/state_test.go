@@ -153,7 +153,12 @@ func (w *world) hashChecks(h *hasher) {
 // gone, which names are locked, and which jumps of the clock it has noticed. It reads private
 // fields of the runtime, because no other code needs them.
 func (w *world) hashProcess(h *hasher) {
-	rt := reflect.ValueOf(w.rt).Elem()
+	for _, rt := range w.rts {
+		w.hashDaemon(h, reflect.ValueOf(rt).Elem())
+	}
+}
+
+func (w *world) hashDaemon(h *hasher, rt reflect.Value) {
 	var sum uint64
 	m := (*sync.Map)(rt.FieldByName("departures").Elem().FieldByName("marks").Addr().UnsafePointer())
 	m.Range(func(trace, what any) bool {
@@ -167,6 +172,15 @@ func (w *world) hashProcess(h *hasher) {
 		lock := names.MapIndex(name).Elem()
 		h.text(name.String())
 		h.num(uint64(lock.FieldByName("wants").Int()), uint64(lock.FieldByName("free").Len()))
+	}
+	if len(w.rts) > 1 { // which of them gave a permit, no log says
+		ages := rt.FieldByName("executors").Elem().FieldByName("ages")
+		sum = 0
+		for _, trace := range ages.MapKeys() {
+			age := ages.MapIndex(trace)
+			sum += maphash.String(seed, fmt.Sprint(trace, age.FieldByName("attempt"), age.FieldByName("read"), age.FieldByName("age"), age.FieldByName("told")))
+		}
+		h.num(sum)
 	}
 	if w.Steps > 0 {
 		fmt.Fprint(h, rt.FieldByName("clock").Field(0).Elem().FieldByName("spans"))

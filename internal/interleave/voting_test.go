@@ -235,7 +235,7 @@ func voter(name string, approve bool, tries int) script {
 	return script{name: name + ", who votes", run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			list, err := l.w.rt.Approvals(l.ctx)
+			list, err := l.rt().Approvals(l.ctx)
 			if err != nil {
 				return
 			}
@@ -245,7 +245,7 @@ func voter(name string, approve bool, tries int) script {
 				}
 				l.memory["shown "+short(a.TraceID)] = a.About().String()
 				l.do("votes on " + short(a.TraceID))
-				_, err := l.w.rt.Decide(l.ctx, a.TraceID, runtime.Vote{Who: name, Approve: approve, Rationale: "looked at what was shown", About: a.About()})
+				_, err := l.rt().Decide(l.ctx, a.TraceID, runtime.Vote{Who: name, Approve: approve, Rationale: "looked at what was shown", About: a.About()})
 				l.learn("voted", code(err))
 				if code := tga.CodeOf(err); code == "" || code == tga.EscalationRequired {
 					l.memory["voted "+short(a.TraceID)] = "yes"

@@ -17,8 +17,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// bounds say how often each kind of fault may happen in a schedule.
+// bounds say how often each kind of fault may happen in a schedule, and of how many daemons.
 type bounds struct {
+	Daemons  int // of one shared store; 0 is one that nobody shares
 	Crashes  int // of the process that has the store
 	Resets   int // sends whose answer is lost; what was sent may still arrive
 	Refusals int // sends that fail before any byte left, as the transport says
@@ -36,7 +37,7 @@ func (b bounds) String() string {
 		n         int
 		one, more string
 	}{
-		{b.Crashes, "crash", "crashes"}, {b.Resets, "reset", "resets"}, {b.Refusals, "refusal", "refusals"},
+		{b.Daemons, "daemon", "daemons"}, {b.Crashes, "crash", "crashes"}, {b.Resets, "reset", "resets"}, {b.Refusals, "refusal", "refusals"},
 		{b.Ticks, "tick", "ticks"}, {b.Steps, "clock step", "clock steps"}, {b.Deaths, "death", "deaths"},
 		{b.Rules, "new rule", "new rules"}, {b.Changes, "new definition", "new definitions"}, {b.Losses, "loss", "losses"},
 	} {
@@ -103,8 +104,8 @@ type world struct {
 	wall  time.Duration
 	disk  *memstore.Disk
 	store *memstore.Store
-	gate  *gated // the store as those meet it who append to it themselves
-	rt    *runtime.Runtime
+	gate  *gated             // the store as those meet it who append to it themselves
+	rts   []*runtime.Runtime // of each daemon
 	left  bounds
 	life  int // of the process, from 1
 
@@ -161,7 +162,8 @@ func newWorld(s scenario, whole bool) *world {
 // clock is the wall clock. It has no monotonic reading; the bubble has the monotonic time.
 func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wall) }
 
-// boot starts the process that has the store.
+// boot starts the process that has the store, or the processes that share it. These crash together: what one of them knows of the
+// others is in the store.
 func (w *world) boot() {
 	w.life++
 	w.store = memstore.Open(w.disk, w.clock)
@@ -173,6 +175,14 @@ func (w *world) boot() {
 	if w.Losses > 0 {
 		trust.Verifier = func(string) runtime.Verifier { return w }
 	}
+	w.rts = nil
+	for range max(w.Daemons, 1) {
+		w.rts = append(w.rts, w.daemon(trust))
+	}
+}
+
+// daemon makes the runtime of a daemon.
+func (w *world) daemon(trust runtime.Trust) *runtime.Runtime {
 	rt, err := runtime.New(w.gate, &w.net, ruled{w.rule()}, runtime.Options{
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
@@ -187,7 +197,7 @@ func (w *world) boot() {
 	if err != nil {
 		panic(err)
 	}
-	w.rt = rt
+	return rt
 }
 
 // crash ends the process. What was not appended is lost, and the calls that the process was
@@ -341,6 +351,9 @@ type life struct {
 	waits  string      // the message whose answer it waits for there
 	found  int         // 1 + which of [finds] it found in this call; 0 where it has not looked
 }
+
+// rt is the daemon that the actor asks. After a crash it asks another one, if there are several.
+func (l *life) rt() *runtime.Runtime { return l.w.rts[(l.id+l.lives)%len(l.w.rts)] }
 
 // lifeKey is the context key for the life whose call the context belongs to.
 type lifeKey struct{}
