@@ -22,6 +22,7 @@ const makingName = "making.lock"
 // under the temporary name. STATE_LOCK_ACQUIRE_FAILED: another process is making dir.
 // VALIDATION_ERROR: dir exists already.
 func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
+	dir = fs.PathJoin(dir) // without a slash at its end
 	if err := absent(fs, dir); err != nil {
 		return err
 	}

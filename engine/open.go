@@ -99,6 +99,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 
 func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	o := &opening{standing: newStanding(opts.withDefaults()), mode: mode}
+	dir = o.opts.FS.PathJoin(dir) // without a slash at its end: names are made by adding to it
 	o.forReading = mode.readOnly
 	o.opened = opened{of: o.standing, readOnly: mode.readOnly}
 	var err error

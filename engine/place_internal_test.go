@@ -48,6 +48,27 @@ func TestRestoreTakesAnEmptyDirectory(t *testing.T) {
 	}
 }
 
+// TestDirectoryWithASlashAtItsEnd: a shell completes the name of a directory with one. The directory
+// need not exist.
+func TestDirectoryWithASlashAtItsEnd(t *testing.T) {
+	top := t.TempDir() + string(os.PathSeparator)
+	o := Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10, LowWaterBytes: 1}
+	db, err := Open(top+"store/", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Backup(t.Context(), top+"backup/"), db.Backup(t.Context(), top+"backup/"), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(t.Context(), top+"backup/", top+"restored/", o); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadDir(top)
+	if err != nil || len(list) != 3 {
+		t.Errorf("%v, %v: want the store, its backup and the restored store", list, err)
+	}
+}
+
 // TestStoreWithoutAWitnessHasNoToken: a row of it would say that there was a witness.
 func TestStoreWithoutAWitnessHasNoToken(t *testing.T) {
 	fs := vfs.NewMem()
