@@ -22,7 +22,9 @@ const makingName = "making.lock"
 // under the temporary name. STATE_LOCK_ACQUIRE_FAILED: another process is making dir.
 // VALIDATION_ERROR: dir exists already.
 func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
-	dir = fs.PathJoin(dir) // without a slash at its end
+	if dir, err = target(fs, dir); err != nil {
+		return err
+	}
 	if err := absent(fs, dir); err != nil {
 		return err
 	}
@@ -57,6 +59,23 @@ func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
 		return err
 	}
 	return nil
+}
+
+// target returns the directory that dir names, without a slash at its end. A link counts as the directory that
+// it leads to, which may lie on another disk.
+func target(fs vfs.FS, dir string) (string, error) {
+	dir = fs.PathJoin(dir)
+	if vfs.Root(fs) != vfs.Default {
+		return dir, nil
+	}
+	to, err := access.Target(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", tga.Errorf(tga.NotFound, "%s is a link to what is not there: is its disk mounted?", dir)
+	}
+	if err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "look at %s: %w", dir, err)
+	}
+	return to, nil
 }
 
 // lockAside makes the directory temp, or takes an existing one, for this process alone.

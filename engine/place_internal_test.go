@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -66,6 +67,47 @@ func TestDirectoryWithASlashAtItsEnd(t *testing.T) {
 	list, err := os.ReadDir(top)
 	if err != nil || len(list) != 3 {
 		t.Errorf("%v, %v: want the store, its backup and the restored store", list, err)
+	}
+}
+
+// TestDirectoryBehindALink: a backup and a restored store lie where the link leads, for example on another
+// disk. The link stays. A link to nothing is refused, because the disk may not be mounted.
+func TestDirectoryBehindALink(t *testing.T) {
+	top := t.TempDir()
+	at := func(name string) string { return filepath.Join(top, name) }
+	err := errors.Join(os.MkdirAll(at("disk/backup"), 0o700), os.MkdirAll(at("disk/restored"), 0o700))
+	for _, name := range []string{"backup", "restored", "nothing"} {
+		err = errors.Join(err, os.Symlink(at("disk/"+name), at(name)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10, LowWaterBytes: 1}
+	db, err := Open(at("store"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Backup(t.Context(), at("nothing")); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("a backup behind a link to nothing: %v", err)
+	}
+	if err := errors.Join(db.Backup(t.Context(), at("backup")), db.Backup(t.Context(), at("backup")), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(t.Context(), at("backup"), at("nothing"), o); !errors.Is(err, tga.NotFound) {
+		t.Errorf("restored behind a link to nothing: %v", err)
+	}
+	if err := Restore(t.Context(), at("backup"), at("restored"), o); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"backup", "restored", "nothing"} {
+		if _, err := os.Readlink(at(name)); err != nil {
+			t.Errorf("the link is gone: %v", err)
+		}
+	}
+	for _, name := range []string{"backup", "restored"} {
+		if _, err := os.Stat(at("disk/" + name + "/log")); err != nil {
+			t.Errorf("nothing is where the link leads: %v", err)
+		}
 	}
 }
 

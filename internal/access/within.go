@@ -2,6 +2,7 @@ package access
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,4 +38,15 @@ func Within(path, dir string) bool {
 	}
 	rel, err := filepath.Rel(real(dir), real(path))
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// Target returns what a path leads to if it names a link, and else the path itself. Ask it before a file or a
+// directory is replaced by a rename, which would replace the link and leave what the link leads to as it was.
+// fs.ErrNotExist: the link leads to what does not exist, for example because a disk is not mounted.
+func Target(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil // an error meets whoever uses the path
+	}
+	return filepath.EvalSymlinks(path)
 }

@@ -36,6 +36,9 @@ func (k *Keeper) toBucket(ctx context.Context, s Settings, adopt bool) (made boo
 	if access.Within(s.Spool, k.o.Data) {
 		return false, tga.Errorf(tga.ValidationError, "[backup] spool %s is within the store", s.Spool)
 	}
+	if s.Spool, err = access.Target(s.Spool); err != nil {
+		return false, tga.Errorf(tga.StoreUnavailable, "[backup] spool: %w", err)
+	}
 	if k.bucket.to != s.To {
 		objects, err := k.o.Bucket(s.To)
 		if err != nil {

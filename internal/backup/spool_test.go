@@ -122,6 +122,26 @@ func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	}
 }
 
+// TestSpoolBehindALink: the spool is where the link leads, and the link stays.
+func TestSpoolBehindALink(t *testing.T) {
+	b, _ := bucketBench(t, 0)
+	if err := errors.Join(os.Mkdir(b.at("disk"), 0o700), os.Mkdir(b.at("disk/spool"), 0o700), os.Symlink(b.at("disk/spool"), b.at("spool"))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b.call()
+		if err := b.step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if to, err := os.Readlink(b.at("spool")); err != nil || to != b.at("disk/spool") {
+		t.Errorf("the link leads to %q: %v", to, err)
+	}
+	if _, err := os.Stat(b.at("disk/spool/log")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSpoolOfAKilledProcessIsTaken: a process may be killed when its first backup is in the spool under its
 // name, the lock file is still there, and the bucket has nothing of it. The next process takes this spool
 // over. A foreign file in the spool is still refused.
