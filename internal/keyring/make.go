@@ -137,7 +137,7 @@ func Rotate(path string, old, to Options) (err error) {
 		}
 		out.CloseWithError(err)
 	}()
-	err = place(path, in)
+	err = place(r.path, in)
 	in.CloseWithError(io.ErrClosedPipe) // unblocks the writer if place did not read to the end
 	return err
 }

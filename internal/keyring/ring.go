@@ -88,6 +88,10 @@ func Open(path string, o Options) (r *Ring, err error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return r, tga.Errorf(tga.NotFound, "key ring %s is not there. Where the store is new: tgad keyring init", path)
 	}
+	if path, err = access.Target(path); err != nil { // whoever opens the ring by another name needs the same lock
+		return r, tga.Errorf(tga.StoreUnavailable, "open key ring: %w", err)
+	}
+	r.path = path
 	lock := filelock.Lock
 	if o.Shared {
 		lock = filelock.Share

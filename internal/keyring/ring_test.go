@@ -351,6 +351,53 @@ func TestRingIsOfOneProcessAndOneUser(t *testing.T) {
 	}
 }
 
+// TestRingBehindALink: a ring is locked, and rotated, where the link leads.
+func TestRingBehindALink(t *testing.T) {
+	path, o := ringFile(t, true)
+	link := filepath.Join(t.TempDir(), "link")
+	next := keyring.Options{KEK: keyring.KEK{File: path + ".kek"}}
+	if err := errors.Join(os.Symlink(path, link), os.WriteFile(next.KEK.File, []byte(strings.Repeat("ab", 32)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	shared := o
+	shared.Shared = true
+	r := open(t, link, o)
+	for what, err := range map[string]error{"rotated": keyring.Rotate(path, o, next), "shared": opened(path, shared), "opened": opened(path, o)} {
+		if tga.CodeOf(err) != tga.StateLockAcquireFailed {
+			t.Errorf("%s beside a process that has it by a link: %v", what, err)
+		}
+	}
+	r.Close()
+	a, b := open(t, link, shared), open(t, path, shared)
+	was := key(t, a, "alice")
+	if _, err := b.Retire("default", "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if n := key(t, a, "alice"); n == was {
+		t.Errorf("key %d was retired by its other name, and is given to a new trace", n)
+	}
+	a.Close()
+	b.Close()
+	if err := keyring.Rotate(link, o, next); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != path {
+		t.Errorf("the link leads to %q: %v", to, err)
+	}
+	if err := opened(path, next); err != nil {
+		t.Errorf("what the link leads to is not rotated: %v", err)
+	}
+}
+
+// opened opens and closes a ring.
+func opened(path string, o keyring.Options) error {
+	r, err := keyring.Open(path, o)
+	if err == nil {
+		err = r.Close()
+	}
+	return err
+}
+
 func TestFormatsHaveTheirNumbers(t *testing.T) {
 	dir := t.TempDir()
 	o := keyring.Options{KEK: keyring.KEK{File: filepath.Join(dir, "kek")}, BySubject: true, Batch: 3, Rand: counting{new(byte)}}
