@@ -85,7 +85,8 @@ func place(path string, content io.Reader) error {
 
 // Rotate wraps every key of a ring again, under another key-encryption key. An earlier copy of the
 // ring, which has the keys that were destroyed since, then opens only with the old key-encryption
-// key. A ring with a damaged slot is not rotated: STATE_CHECKSUM_MISMATCH.
+// key. A ring with a damaged slot is not rotated: STATE_CHECKSUM_MISMATCH. After STORE_UNAVAILABLE the ring
+// may be rotated: the same call again finds that out, so keep both keys until a call has returned nil.
 func Rotate(path string, old, to Options) (err error) {
 	if err := to.KEK.check(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func Rotate(path string, old, to Options) (err error) {
 	to = to.withDefaults()
 	r, err := Open(path, old)
 	if err != nil {
-		return err
+		return rotated(path, to, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	h := header{from: to.KEK.from(), id: r.id}
@@ -140,6 +141,19 @@ func Rotate(path string, old, to Options) (err error) {
 	err = place(r.path, in)
 	in.CloseWithError(io.ErrClosedPipe) // unblocks the writer if place did not read to the end
 	return err
+}
+
+// rotated returns nil if a ring is wrapped under the new key-encryption key already, and else why it is not
+// rotated. A process that ended after it had replaced the file may not have told anybody.
+func rotated(path string, to Options, why error) error {
+	r, err := Open(path, to)
+	if err != nil {
+		return why
+	}
+	if err = errors.Join(access.SyncDir(filepath.Dir(r.path)), r.Close()); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", path, err)
+	}
+	return nil
 }
 
 // Info describes a ring.

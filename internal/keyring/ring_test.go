@@ -351,6 +351,31 @@ func TestRingIsOfOneProcessAndOneUser(t *testing.T) {
 	}
 }
 
+// TestRotationIsRepeated: a process may end after it has rotated a ring and before it says so.
+func TestRotationIsRepeated(t *testing.T) {
+	path, o := ringFile(t, false)
+	var kek [2]keyring.Options
+	for i := range kek {
+		kek[i] = keyring.Options{KEK: keyring.KEK{File: path + ".kek" + string(rune('0'+i))}}
+		if err := os.WriteFile(kek[i].KEK.File, bytes.Repeat([]byte{byte(i)}, 32), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := keyring.Rotate(path, o, kek[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := keyring.Rotate(path, o, kek[1]); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("under neither key: %v", err)
+	}
+	r := open(t, path, kek[0])
+	if err := keyring.Rotate(path, o, kek[0]); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Errorf("in use: %v", err)
+	}
+	r.Close()
+}
+
 // TestRingBehindALink: a ring is locked, and rotated, where the link leads.
 func TestRingBehindALink(t *testing.T) {
 	path, o := ringFile(t, true)
