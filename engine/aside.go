@@ -55,9 +55,7 @@ func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
 	if err != nil {
 		return errors.Join(err, fs.RemoveAll(temp))
 	}
-	if err := fs.Remove(fs.PathJoin(dir, makingName)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
+	_ = fs.Remove(fs.PathJoin(dir, makingName)) // dir is complete, and nobody minds the file: see noContent
 	return nil
 }
 
@@ -122,7 +120,7 @@ func absent(fs vfs.FS, dir string) error {
 	return tga.Errorf(tga.ValidationError, "%s is there already, with %d files", dir, len(names))
 }
 
-// rename gives a finished directory its name, durably.
+// rename gives a finished directory its name, durably, or leaves it where it is.
 func rename(fs vfs.FS, from, to string) error {
 	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "rename %s to %s: %w", from, to, err) }
 	if err := fs.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -132,7 +130,7 @@ func rename(fs vfs.FS, from, to string) error {
 		return fail(err)
 	}
 	if err := syncDir(fs, fs.PathDir(to)); err != nil {
-		return fail(err)
+		return fail(errors.Join(err, fs.Rename(to, from)))
 	}
 	return nil
 }
