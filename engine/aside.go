@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -66,11 +67,13 @@ func target(fs vfs.FS, dir string) (string, error) {
 	if vfs.Root(fs) != vfs.Default {
 		return dir, nil
 	}
-	to, err := access.Target(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	to, err := filepath.EvalSymlinks(dir)
+	switch _, here := os.Lstat(dir); {
+	case errors.Is(here, os.ErrNotExist):
+		return dir, nil
+	case errors.Is(err, os.ErrNotExist):
 		return "", tga.Errorf(tga.NotFound, "%s is a link to what is not there: is its disk mounted?", dir)
-	}
-	if err != nil {
+	case err != nil:
 		return "", tga.Errorf(tga.StoreUnavailable, "look at %s: %w", dir, err)
 	}
 	return to, nil

@@ -103,6 +103,9 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	o.forReading = mode.readOnly
 	o.opened = opened{of: o.standing, readOnly: mode.readOnly}
 	var err error
+	if o.opts.WitnessFile, err = witnessAt(o.opts.FS, o.opts.WitnessFile); err != nil {
+		return nil, err
+	}
 	if err = o.site(dir).settle(); err != nil {
 		return nil, err
 	}

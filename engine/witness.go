@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/keyspace"
@@ -78,6 +79,19 @@ func readWitness(fs vfs.FS, path string) (*witness, error) {
 		return nil, damaged("witness %s: it is no witness of a store (%v)", path, err)
 	}
 	return &w, nil
+}
+
+// witnessAt returns the path of a witness, at the end of its links. By a link it may lie on another disk, where
+// it must stay when its file is replaced.
+func witnessAt(fs vfs.FS, path string) (string, error) {
+	if vfs.Root(fs) != vfs.Default {
+		return path, nil
+	}
+	to, err := access.Target(path)
+	if err != nil {
+		return path, tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
+	}
+	return to, nil
 }
 
 // write replaces the file: after a crash it is the old one or the new one.

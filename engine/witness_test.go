@@ -193,6 +193,40 @@ func TestWitnessOfOneStoreAtATime(t *testing.T) {
 	wantCode(t, err, tga.ValidationError)
 }
 
+// TestWitnessBehindALink: the witness stays where the link leads, on another disk for example, and counts by
+// each of its names. While it is not there, as on a disk that is not mounted, the store does not open.
+func TestWitnessBehindALink(t *testing.T) {
+	top := t.TempDir()
+	at := func(name string) string { return filepath.Join(top, name) }
+	o := plain
+	o.WitnessFile = at("witness")
+	if _, err := reopen(at("store"), o); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(at("witness"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	byLink := plain
+	byLink.WitnessFile = at("link")
+	copyTree(t, at("store"), at("copy"))
+	db := open(t, at("store"), byLink)
+	_, err := reopen(at("copy"), o)
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(at("link")); err != nil || to != at("witness") {
+		t.Errorf("the link leads to %q: %v", to, err)
+	}
+	_, err = reopen(at("copy"), o)
+	wantCode(t, err, tga.StateChecksumMismatch)
+	if err := os.Rename(at("witness"), at("unmounted")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = reopen(at("store"), byLink)
+	wantCode(t, err, tga.StoreUnavailable)
+}
+
 // TestCrashBetweenStoreAndWitness: the power goes at each write of opens with a witness,
 // the first one and later ones. No crash locks anybody out, and at each moment a directory
 // from before the last open that returned is refused.

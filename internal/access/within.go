@@ -40,13 +40,23 @@ func Within(path, dir string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// Target returns what a path leads to if it names a link, and else the path itself. Ask it before a file or a
-// directory is replaced by a rename, which would replace the link and leave what the link leads to as it was.
-// fs.ErrNotExist: the link leads to what does not exist, for example because a disk is not mounted.
+// Target returns what a path leads to if it names a link, and else the path itself. What the link leads to need not
+// exist, but the directory of it must. Ask Target before a file or a directory is replaced by a rename, which would
+// replace the link and leave what the link leads to as it was.
 func Target(path string) (string, error) {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return path, nil // an error meets whoever uses the path
+	for range mostLinks {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // it is no link; another error meets whoever uses the path
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Dir(path) + string(filepath.Separator) + target // as it is: .. leads from where links in it lead
+		}
+		above, name := filepath.Split(strings.TrimRight(target, string(filepath.Separator)))
+		if above, err = filepath.EvalSymlinks(above); err != nil {
+			return path, err
+		}
+		path = filepath.Join(above, name)
 	}
-	return filepath.EvalSymlinks(path)
+	return path, &fs.PathError{Op: "follow", Path: path, Err: errors.New("too many links")}
 }

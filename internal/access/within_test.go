@@ -49,3 +49,26 @@ func TestWithinFollowsLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetIsWhereLinksLead: what they lead to need not exist.
+func TestTargetIsWhereLinksLead(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(top, name) }
+	if err := errors.Join(os.MkdirAll(at("a/b"), DirMode), os.Symlink(at("a/b")+"/", at("deep")), os.Symlink("deep/../file", at("relative")),
+		os.Symlink(at("relative"), at("twice")), os.Symlink(at("loop"), at("loop")), os.Symlink(at("none/file"), at("unmounted"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"none": "none", "a": "a", "deep": "a/b", "relative": "a/file", "twice": "a/file"} {
+		if to, err := Target(at(path)); err != nil || to != at(want) {
+			t.Errorf("%s leads to %s, want %s: %v", path, to, want, err)
+		}
+	}
+	for _, path := range []string{"loop", "unmounted"} {
+		if to, err := Target(at(path)); err == nil {
+			t.Errorf("%s leads to %s", path, to)
+		}
+	}
+}

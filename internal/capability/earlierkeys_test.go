@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,5 +67,36 @@ func TestEarlierKeyLastsAsLongAsItsTokens(t *testing.T) {
 		if newest.until != want.Unix() {
 			t.Errorf("rotated %v after a second: until %s, want %s", late, second(newest.until), want)
 		}
+	}
+}
+
+// TestKeyFileBehindALink: a rotation leaves the link, and the file that it leads to has the new key. A file that is
+// not there is made where the link leads.
+func TestKeyFileBehindALink(t *testing.T) {
+	r, clock := newRing(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(r.path, link); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Clock: clock.time}
+	byLink, err := Open(link, r.issuer, r.audience, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := byLink.Rotate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := reopen(t, r, clock).keys.active.id; id != next {
+		t.Errorf("the file has key %s, want %s", id, next)
+	}
+	if err := os.Remove(r.path); err != nil {
+		t.Fatal(err)
+	}
+	if byLink, err = Open(link, r.issuer, r.audience, o); err != nil {
+		t.Fatal(err)
+	}
+	if id := reopen(t, r, clock).keys.active.id; id != byLink.keys.active.id {
+		t.Errorf("the new file has key %s, want %s", id, byLink.keys.active.id)
 	}
 }

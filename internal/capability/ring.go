@@ -13,6 +13,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -93,6 +94,10 @@ func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	o.Rand = cmp.Or(o.Rand, rand.Reader)
 	if err := outside(path, o.StoreDir); err != nil {
 		return nil, err
+	}
+	path, err := access.Target(path) // a rotation replaces the file, not a link to it
+	if err != nil {
+		return nil, noFile(path, err)
 	}
 	keys, err := openKeys(path, o.Rand)
 	if err != nil {

@@ -42,7 +42,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"runtime/client", `the daemon's Go client; links no Pebble; what turns requests and results into messages, for it and the daemon`, "ledger runtime schemas/tga wal/chain internal/travel schemas/wire internal/onwire"},
 	{"internal/travel", "", "ledger runtime schemas/tga schemas/wire"},
 	{"internal/outcome", `rules that read an answer; signed capabilities`, "ledger runtime schemas/tga"},
-	{"internal/capability", "", "runtime schemas/tga"},
+	{"internal/capability", "", "internal/access runtime schemas/tga"},
 	{"internal/verify", `what asks the world: HTTP, GitHub, files, git, PostgreSQL, SQLite, MCP; one package each, so that a program links what it uses`, "internal/clip internal/secretfile ledger runtime schemas/tga"},
 	{"internal/verify/internal/web", "", "internal/secretfile internal/verify runtime"},
 	{"internal/verify/filecheck", "", "runtime internal/verify schemas/tga"},

@@ -26,8 +26,16 @@ func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 }
 
 // Replace replaces a file as a whole. After a crash the file is the old one or the new one, and the
-// new one if Replace had returned nil. After an error it is not known which of them it is.
+// new one if Replace had returned nil. After an error it is not known which of them it is. If the path
+// is a link, the file that it leads to is replaced.
 func Replace(disk vfs.FS, path string, raw []byte) error {
+	if disk == Disk {
+		to, err := access.Target(path)
+		if err != nil {
+			return err
+		}
+		path = to
+	}
 	temp := path + ".new"
 	if err := disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

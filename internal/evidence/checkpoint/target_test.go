@@ -260,3 +260,25 @@ func TestWitness(t *testing.T) {
 		t.Errorf("a signature of another text: %v", err)
 	}
 }
+
+// TestPlaceBehindALink: the checkpoint is written where the link leads, and the link stays. The directory there is
+// not made: its disk may not be mounted.
+func TestPlaceBehindALink(t *testing.T) {
+	top := t.TempDir()
+	file, link := filepath.Join(top, "disk", "file"), filepath.Join(top, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(Disk, link, []byte("1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a link to nothing: %v", err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), Replace(Disk, link, []byte("1")), Replace(Disk, link, []byte("2"))); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "2" {
+		t.Errorf("%q, %v", raw, err)
+	}
+	if _, err := os.Readlink(link); err != nil {
+		t.Errorf("the link is gone: %v", err)
+	}
+}
