@@ -136,10 +136,12 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 }
 
 // finish completes what the last process that had the store began: archiving, an erasure, and
-// the clean-up after a crash. An erasure that cannot be completed now, for example because one of its
-// traces is damaged, waits: the rest of the store is not refused for it.
+// the clean-up after a crash. What cannot be completed now, for example because a trace or an archive
+// segment is damaged, waits: the rest of the store is not refused for it.
 func (o *opening) finish(found found) error {
-	if err := o.sealer.finish(); err != nil {
+	if err := o.sealer.finish(); err != nil && o.health.sick() == nil {
+		o.log.Warn("an archiving that was begun cannot be finished now", "error", err)
+	} else if err != nil {
 		return err
 	}
 	o.eraser.resume()

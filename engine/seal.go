@@ -75,6 +75,9 @@ func (a *sealer) seal(ctx context.Context, before tga.Millis) (done Sealed, err 
 	case <-ctx.Done():
 		return done, ctx.Err()
 	}
+	if err := a.finish(); err != nil { // the row that names an unfinished segment has room for one
+		return done, err
+	}
 	next, _ := keyspace.Bounds(keyspace.Entry)
 	for next != nil {
 		if err := ctx.Err(); err != nil {
@@ -362,7 +365,8 @@ func (a *sealer) remove(own []ownKeys) error {
 	return a.commits.apply(w)
 }
 
-// finish completes at open a [DB.SealTraces] that a crash interrupted.
+// finish completes a [DB.SealTraces] that a crash interrupted: at open, or, if the segment could not be read
+// then, before traces are archived again.
 func (a *sealer) finish() error {
 	n, err := a.index.metaNumber(metaSealing)
 	if err != nil || n == 0 {

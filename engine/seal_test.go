@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -303,5 +305,46 @@ func TestSealThatCannotReadItsKeysChangesNothing(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDamagedSegmentOnItsWayKeepsNoStoreShut: a crash ended an archiving, and the segment cannot be read. The store opens,
+// and its other traces go on. Nothing is archived until the segment is there again.
+func TestDamagedSegmentOnItsWayKeepsNoStoreShut(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := engine.Open("store", options(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, spec{trace: id(1)})
+	if _, err := db.SealTraces(t.Context(), start+1); err != nil {
+		t.Fatal(err)
+	}
+	sealing := keyspace.AppendMeta(nil, "sealing")
+	db.Put(sealing, binary.BigEndian.AppendUint64(nil, 1)) // as before the last record of the archiving
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("store/log")
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasSuffix(name, ".body") })
+	if err != nil || i < 0 {
+		t.Fatal("there is no segment", err)
+	}
+	path := fs.PathJoin("store/log", names[i])
+	whole := content(t, fs, path)
+	replace(t, fs, path, whole[:len(whole)-1])
+	if db, err = engine.Open("store", options(fs)); err != nil {
+		t.Fatalf("the store does not open: %v", err)
+	}
+	defer db.Close()
+	run(t, db, spec{trace: id(2)})
+	_, err = db.SealTraces(t.Context(), start+1)
+	wantCode(t, err, tga.StateChecksumMismatch)
+	replace(t, fs, path, whole)
+	if done, err := db.SealTraces(t.Context(), start+1); err != nil || done.Traces != 1 {
+		t.Errorf("with the segment: %+v, %v", done, err)
+	}
+	if rep, err := db.Check(t.Context()); err != nil || len(rep.Problems) > 0 {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }
