@@ -82,6 +82,51 @@ func TestErasureWithAFileThatStays(t *testing.T) {
 	}
 }
 
+// TestFileThatStaysKeepsNoStoreShut: an old file of a segment, or of a body, that cannot be wiped or removed after a crash
+// either keeps its erasure from being done, and nothing else. Once it can be removed, the erasure goes on.
+func TestFileThatStaysKeepsNoStoreShut(t *testing.T) {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpRemove} {
+		for _, part := range []string{"0000000000000001", ".body"} {
+			t.Run(fmt.Sprintf("operation %d on %s", kind, part), func(t *testing.T) {
+				disk, bad := crashmem.New(), &failingAt{kind: kind, part: part}
+				failing := func(disk vfs.FS) engine.Options {
+					return readable(&burying{FS: errorfs.Wrap(disk, bad), looks: func(string, []byte) {}})
+				}
+				db, err := engine.Open("store", failing(disk))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer db.Close()
+				s := secretive(1, 2<<20)
+				run(t, db, s, spec{trace: id(2)})
+				if err := db.NextSegment(); err != nil {
+					t.Fatal(err)
+				}
+				bad.set.Store(true)
+				_, err = db.Erase(t.Context(), engine.Erasure{Traces: []tga.ID{s.trace}, Who: "operator", Reason: "the customer asked for it"})
+				wantCode(t, err, tga.StoreUnavailable)
+				crashed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)})
+				if db, err = engine.Open("store", failing(crashed)); err != nil {
+					t.Fatalf("the store does not open: %v", err)
+				}
+				defer db.Close()
+				run(t, db, spec{trace: id(3)})
+				if begun, err := db.Erasing(); !begun || err != nil {
+					t.Errorf("to be finished: %v, %v", begun, err)
+				}
+				bad.set.Store(false)
+				if err := db.FinishErasure(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wantErased(t, db, s)
+				if found := filesWith(t, crashed, "store", secret); found != nil {
+					t.Errorf("it stands in %v", found)
+				}
+			})
+		}
+	}
+}
+
 // TestWhatIsErasedIsWipedByEverybody: from the record that erases a trace until the erasure is done, each file that may have the
 // erased bytes is wiped before it is removed: by an open after a crash, by an archiving, and by the rewriter.
 func TestWhatIsErasedIsWipedByEverybody(t *testing.T) {

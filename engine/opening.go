@@ -137,7 +137,7 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 
 // finish completes what the last process that had the store began: archiving, an erasure, and
 // the clean-up after a crash. What cannot be completed now, for example because a trace or an archive
-// segment is damaged, waits: the rest of the store is not refused for it.
+// segment is damaged or a file cannot be removed, waits: the rest of the store is not refused for it.
 func (o *opening) finish(found found) error {
 	if err := o.sealer.finish(); err != nil && o.health.sick() == nil {
 		o.log.Warn("an archiving that was begun cannot be finished now", "error", err)
@@ -146,7 +146,9 @@ func (o *opening) finish(found found) error {
 	}
 	o.eraser.resume()
 	if !found.tail.Clean {
-		if err := o.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
+		if err := o.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil && o.health.sick() == nil {
+			o.log.Warn("what a crash left cannot be removed now", "error", err)
+		} else if err != nil {
 			return err
 		}
 	}

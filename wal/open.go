@@ -147,15 +147,7 @@ func (l *Log) Resume(t Tail) error {
 		return err
 	}
 	l.line = l.id.Timeline
-	for _, v := range l.stale { // the rewrite that a crash ended may have been for an erasure
-		if err := l.files.wipe(v.name()); err != nil {
-			return err
-		}
-	}
-	if err := l.files.remove(l.stale); err != nil {
-		return err
-	}
-	l.stale = nil
+	l.stale = slices.DeleteFunc(l.stale, l.discarded)
 	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.line { // made ahead and not begun
 		l.spare = newSpare(l.segments[i+1].id)
 		close(l.spare.done)
@@ -164,6 +156,20 @@ func (l *Log) Resume(t Tail) error {
 		return l.advance(0)
 	}
 	return nil
+}
+
+// discarded wipes and removes a file that nothing is read from, because the rewrite that a crash ended may have been
+// for an erasure. If the file cannot be removed, the next rewrite, or the next [Log.Wipe], tries again: it is no
+// reason to refuse the log.
+func (l *Log) discarded(v version) bool {
+	err := l.files.wipe(v.name())
+	if err == nil {
+		err = l.files.remove([]version{v})
+	}
+	if err != nil {
+		l.opts.Logger.Warn("an old file of the log cannot be removed", "error", err)
+	}
+	return err == nil
 }
 
 // Fork prepares a log for appends behind the end that a scan found, in a new timeline,
