@@ -47,6 +47,17 @@ func (o osFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, err
 	return o.FS.OpenReadWrite(name, category)
 }
 
+// Link makes no second link to a symbolic link: the new name would lead to whatever the path in it then leads to, and
+// whoever counts the links of the file would not see the name.
+func (o osFS) Link(oldname, newname string) error {
+	if info, err := os.Lstat(oldname); err == nil && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "link", Path: oldname, Err: errNoFile}
+	}
+	return o.FS.Link(oldname, newname)
+}
+
+var errNoFile = errors.New("it is no regular file")
+
 func (o osFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err := ours(name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -113,3 +113,18 @@ func TestSystemsFilesAreTheUsersAlone(t *testing.T) {
 		t.Error("a directory that is not empty makes way for a file")
 	}
 }
+
+// TestSymbolicLinkGetsNoHardLink: a backup that is made of hard links would have the symbolic link in place of the file.
+func TestSymbolicLinkGetsNoHardLink(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(at("file"), nil, 0o600), os.Symlink(at("file"), at("symbolic"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := OS().Link(at("symbolic"), at("2")); err == nil {
+		t.Error("a symbolic link has another link")
+	}
+	if err := OS().Link(at("file"), at("2")); err != nil {
+		t.Error(err)
+	}
+}
