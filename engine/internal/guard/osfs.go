@@ -58,8 +58,26 @@ func (o osFS) Link(oldname, newname string) error {
 
 var errNoFile = errors.New("it is no regular file")
 
+// file refuses a pipe or a device: to open a pipe waits until somebody writes to it.
+func file(name string) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return &fs.PathError{Op: "open", Path: name, Err: errNoFile}
+	}
+	return nil // the open says what else is wrong
+}
+
+func (o osFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if err := file(name); err != nil {
+		return nil, err
+	}
+	return o.FS.Open(name, opts...)
+}
+
 func (o osFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err := ours(name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := file(name); err != nil {
 		return nil, err
 	}
 	return o.FS.OpenReadWrite(name, category, opts...)
