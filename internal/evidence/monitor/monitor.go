@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/sends"
@@ -106,7 +107,11 @@ func Open(from Source, o Options) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := filelock.Lock(o.State + ".lock")
+	at, err := access.Target(o.State) // by each of its names the state has one lock
+	var lock io.Closer
+	if err == nil {
+		lock, err = filelock.Lock(at + ".lock")
+	}
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "monitor %s: %w", o.State, err)
 	}

@@ -468,6 +468,14 @@ func TestStateIsOfOneMonitor(t *testing.T) {
 	if _, err := monitor.Open(s, o); tga.CodeOf(err) != tga.StateLockAcquireFailed {
 		t.Errorf("a second one: %v", err)
 	}
+	byLink := o
+	byLink.State = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(o.State, byLink.State); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := monitor.Open(s, byLink); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Errorf("a second one, by a link: %v", err)
+	}
 	s.endMonitor()
 	follow(t, s.monitor(o))
 }

@@ -67,6 +67,9 @@ func Open(path string, create bool) (*State, error) {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil { // check first: the lock's error would not say this
 		return nil, tga.Errorf(tga.NotFound, "state %s: %w: is its disk mounted?", path, err)
 	}
+	if path, err = access.Target(path); err != nil {
+		return nil, tga.Errorf(tga.NotFound, "state: %w: is its disk mounted?", err)
+	}
 	lock, err := filelock.Lock(path + ".lock")
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "state %s: %w", path, err)

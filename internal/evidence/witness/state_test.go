@@ -261,6 +261,13 @@ func TestStateIsOfOneProcess(t *testing.T) {
 	if _, err := Open(path, false); tga.CodeOf(err) != tga.StateLockAcquireFailed {
 		t.Errorf("a second process: %v", err)
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(link, false); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Errorf("a second process, by a link: %v", err)
+	}
 	key := storeKey(t, origin)
 	l := &log{key: key}
 	trust := Trust{}
