@@ -19,7 +19,7 @@ type Call struct {
 	Namespace string
 	Server    string
 	Tool      string
-	Args      []byte // canonical JSON object: the bytes that were digested
+	Args      []byte // canonical JSON object: a copy of the bytes that were digested
 	// Key is the idempotency key that the tool server sees: the same for every
 	// attempt, restart and executor (docs/FORMAT.md).
 	Key string

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,8 @@ func (rt *Runtime) goOn(err *error) {
 const maxStack = 4000
 
 // guardAll puts catch around all code of the embedder that this package calls. It is
-// the only place that does so: the loop sees errors only, and no panics.
+// the only place that does so: the loop sees errors only, and no panics. For the same reason it is here
+// that this code gets copies (own.go).
 func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 	log := opts.Logger
 	*tools = guardedTools{*tools, log}
@@ -145,7 +147,8 @@ func (t *Trust) guard(log *slog.Logger) {
 	}
 	if f := t.Outcome; f != nil {
 		t.Outcome = func(call Call, reply *Reply) error {
-			_, err := catch(log, "Trust.Outcome", func() (struct{}, error) { return struct{}{}, f(call, reply) })
+			*reply = reply.own()
+			_, err := catch(log, "Trust.Outcome", func() (struct{}, error) { return struct{}{}, f(call.own(), reply) })
 			return err
 		}
 	}
@@ -172,7 +175,7 @@ func (t *Trust) guard(log *slog.Logger) {
 	if f := t.Inverse; f != nil {
 		t.Inverse = func(call *tga.ToolCall, effect *tga.ToolEffect, result []byte) (in Inverse, ok bool, err error) {
 			in, err = catch(log, "Trust.Inverse", func() (in Inverse, err error) {
-				in, ok, err = f(call, effect, result)
+				in, ok, err = f(ownCall(call), ownEffect(effect), bytes.Clone(result))
 				return in, err
 			})
 			return in, ok, err
@@ -186,11 +189,11 @@ type guardedTools struct {
 }
 
 func (g guardedTools) Dispatch(ctx context.Context, call Call) (Reply, error) {
-	return catch(g.log, "Dispatcher.Dispatch", func() (Reply, error) { return g.next.Dispatch(ctx, call) })
+	return catch(g.log, "Dispatcher.Dispatch", func() (Reply, error) { return g.next.Dispatch(ctx, call.own()) })
 }
 
 func (g guardedTools) Check(ctx context.Context, call Call) error {
-	_, err := catch(g.log, "Checker.Check", func() (struct{}, error) { return struct{}{}, Check(ctx, g.next, call) })
+	_, err := catch(g.log, "Checker.Check", func() (struct{}, error) { return struct{}{}, Check(ctx, g.next, call.own()) })
 	return err
 }
 
@@ -199,7 +202,7 @@ func (g guardedTools) Prepare(ctx context.Context, call Call) ([]chain.Attachmen
 	if !ok {
 		return nil, nil
 	}
-	return catch(g.log, "Preparer.Prepare", func() ([]chain.Attachment, error) { return p.Prepare(ctx, call) })
+	return catch(g.log, "Preparer.Prepare", func() ([]chain.Attachment, error) { return p.Prepare(ctx, call.own()) })
 }
 
 type guardedSupervisor struct {
@@ -208,7 +211,7 @@ type guardedSupervisor struct {
 }
 
 func (g guardedSupervisor) Decide(ctx context.Context, request *tga.Artifact) (Verdict, error) {
-	return catch(g.log, "Supervisor.Decide", func() (Verdict, error) { return g.next.Decide(ctx, request) })
+	return catch(g.log, "Supervisor.Decide", func() (Verdict, error) { return g.next.Decide(ctx, ownRequest(request)) })
 }
 
 type guardedPure struct{ guardedSupervisor }
@@ -256,7 +259,7 @@ type guardedProber struct {
 }
 
 func (g guardedProber) Probe(ctx context.Context, call Call) (Probed, error) {
-	return catch(g.log, "Prober.Probe", func() (Probed, error) { return g.next.Probe(ctx, call) })
+	return catch(g.log, "Prober.Probe", func() (Probed, error) { return g.next.Probe(ctx, call.own()) })
 }
 
 type guardedCapabilities struct {
@@ -280,7 +283,7 @@ type guardedRedactor struct {
 
 func (g guardedRedactor) Args(call Call) (kept []byte, redacted bool, err error) {
 	kept, err = catch(g.log, "Redactor.Args", func() (k []byte, err error) {
-		k, redacted, err = g.Redactor.Args(call)
+		k, redacted, err = g.Redactor.Args(call.own())
 		return k, err
 	})
 	return kept, redacted, err
@@ -288,7 +291,7 @@ func (g guardedRedactor) Args(call Call) (kept []byte, redacted bool, err error)
 
 func (g guardedRedactor) Reply(call Call, reply Reply) (kept Reply, redacted bool, err error) {
 	kept, err = catch(g.log, "Redactor.Reply", func() (k Reply, err error) {
-		k, redacted, err = g.Redactor.Reply(call, reply)
+		k, redacted, err = g.Redactor.Reply(call.own(), reply.own())
 		return k, err
 	})
 	return kept, redacted, err

@@ -426,7 +426,7 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 	return Begun{
 		Standing: BeginSend, Result: l.partial(), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: bs.executors.permit(l.lease.TraceID, attempt, l.remote),
-		Key:    l.call.Call.IdempotencyKey, Args: l.sentCall(attempt).Args,
+		Key:    l.call.Call.IdempotencyKey, Args: l.sentCall(attempt).own().Args,
 	}, inTime, nil
 }
 

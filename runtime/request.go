@@ -71,7 +71,7 @@ type Result struct {
 	// Set in a terminal state with an effect.
 	Status       string       // tga.StatusSuccess, …
 	Class        ledger.Class // outcome class
-	Value        []byte       // the tool's whole answer, exact bytes; nil where there was none
+	Value        []byte       // the tool's whole answer, exact bytes, the caller's own copy; nil where there was none
 	ResultBytes  int64        // size of an answer whose bytes are not kept: it was too long, or is erased
 	ResultDigest tga.Digest   // its digest
 	Summary      string

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/tgad/tgad/ledger"
@@ -81,7 +82,7 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 	for _, d := range documents {
 		switch {
 		case d.Pointer == tga.PointerResult && !d.Erased:
-			r.Value = d.Data
+			r.Value = bytes.Clone(d.Data) // the store keeps its own for others
 		case d.Pointer == tga.PointerResult:
 			kept := hashOf(answered.Effect, tga.PointerResult)
 			r.ResultBytes, r.ResultDigest = kept.SizeBytes, kept.Hash

@@ -1,0 +1,156 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// scribbler is all code of an embedder that is given parts of calls and answers. It notes the parts
+// and then writes into everything that it was given.
+type scribbler struct {
+	mu   sync.Mutex
+	sent int
+	saw  map[string][]string // hook → the arguments or answers that it was given
+}
+
+// scribble notes what a hook was given, and overwrites it.
+func (s *scribbler) scribble(hook string, given []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.saw == nil {
+		s.saw = map[string][]string{}
+	}
+	s.saw[hook] = append(s.saw[hook], string(given))
+	for i := range given {
+		given[i] = 'x'
+	}
+}
+
+func (s *scribbler) Dispatch(_ context.Context, c runtime.Call) (runtime.Reply, error) {
+	s.scribble("Dispatch", c.Args)
+	if s.sent++; s.sent == 1 {
+		return runtime.Reply{}, errReset
+	}
+	return ok(`{"paid":1}`), nil
+}
+
+func (s *scribbler) Check(_ context.Context, c runtime.Call) error {
+	s.scribble("Check", c.Args)
+	return nil
+}
+
+func (s *scribbler) Prepare(_ context.Context, c runtime.Call) ([]chain.Attachment, error) {
+	s.scribble("Prepare", c.Args)
+	return nil, nil
+}
+
+func (s *scribbler) Decide(_ context.Context, a *tga.Artifact) (runtime.Verdict, error) {
+	q := a.Request
+	s.scribble("Decide", q.Proposal.Args)
+	a.ID, a.Digest, a.Meta[tga.MetaNamespace] = tga.ID{}, tga.Digest{}, "other"
+	q.IdempotencyKey, q.Proposal.ToolName, q.Resources[0] = "other", "refund", tga.Resource{}
+	return runtime.Verdict{Decision: tga.Approve, Rationale: "approved by a scribbler"}, nil
+}
+
+func (*scribbler) Pure() {}
+
+func (s *scribbler) Probe(_ context.Context, c runtime.Call) (runtime.Probed, error) {
+	s.scribble("Probe", c.Args)
+	return runtime.Probed{Answer: ledger.ProbeNotRan, Fenced: true}, nil
+}
+
+func (s *scribbler) outcome(c runtime.Call, r *runtime.Reply) error {
+	s.scribble("Outcome", c.Args)
+	s.scribble("Outcome, answer", r.Result)
+	return nil
+}
+
+func (s *scribbler) inverse(c *tga.ToolCall, e *tga.ToolEffect, result []byte) (runtime.Inverse, bool, error) {
+	s.scribble("Inverse", c.Call.Args)
+	s.scribble("Inverse, answer", result)
+	c.Call.ToolName, e.Outcome.Status, e.DocumentHashes[0] = "other", "other", tga.DocumentHash{}
+	return runtime.Inverse{Server: "payments", Tool: "refund", Args: []byte(`{"amount":100}`)}, true, nil
+}
+
+// TestEmbeddersCodeGetsCopies has each part of an embedder overwrite what it is given. The log, every attempt and every
+// answer have what the caller asked and what the tool answered; setup checks the store at the end.
+func TestEmbeddersCodeGetsCopies(t *testing.T) {
+	s := &scribbler{}
+	b := setup(t, licence(ledger.Probe), func(b *bench) {
+		b.tools, b.sup = s, s
+		b.opts.Trust.Prober = func(string, string) runtime.Prober { return s }
+		b.opts.Trust.Outcome, b.opts.Trust.Inverse = s.outcome, s.inverse
+	})
+	req := charge("k")
+	req.TraceID = newID()
+	for range 2 {
+		if res := b.mustCall(req); res.State != tga.Completed || string(res.Value) != `{"paid":1}` {
+			t.Errorf("%v, %s", res.State, res.Value)
+		} else {
+			s.scribble("caller", res.Value)
+		}
+	}
+	if res, err := b.rt.Compensate(context.Background(), req.TraceID, "ann"); err != nil || res.State != tga.Completed {
+		t.Errorf("compensate: %v, %v", res.State, err)
+	}
+	if res := b.wantState(req.TraceID, tga.Completed); string(res.Value) != `{"paid":1}` {
+		t.Errorf("the store has the answer %s", res.Value)
+	}
+	for _, hook := range []string{"Dispatch", "Check", "Prepare", "Decide", "Probe", "Outcome", "Inverse"} {
+		if len(s.saw[hook]) == 0 {
+			t.Errorf("%s was not called", hook)
+		}
+		for _, args := range s.saw[hook] {
+			if args != `{"amount":100}` {
+				t.Errorf("%s was given %s", hook, args)
+			}
+		}
+	}
+	if got := s.saw["Outcome, answer"][0] + s.saw["Inverse, answer"][0]; got != `{"paid":1}{"paid":1}` {
+		t.Errorf("answers: %s", got)
+	}
+	if s.sent != 3 {
+		t.Errorf("%d sends, want two of the call and one of its inverse", s.sent)
+	}
+}
+
+// inPlace is a redactor that masks the bytes that it is given, and returns them.
+type inPlace struct{}
+
+func mask(b []byte) bool {
+	at := bytes.Index(b, []byte(cardNumber))
+	if at < 0 {
+		return false
+	}
+	copy(b[at:], "####-####-####-####")
+	return true
+}
+
+func (inPlace) Args(c runtime.Call) ([]byte, bool, error) { return c.Args, mask(c.Args), nil }
+
+func (inPlace) Reply(_ runtime.Call, r runtime.Reply) (runtime.Reply, bool, error) {
+	return r, mask(r.Result), nil
+}
+
+// TestRedactorMayMaskInPlace: the tool gets the whole arguments and the waiting caller the whole answer, also if the
+// redactor writes into the bytes that it is given.
+func TestRedactorMayMaskInPlace(t *testing.T) {
+	b := setup(t, park, func(b *bench) { b.opts.Redact = inPlace{} })
+	b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) { return ok(`{"echo":` + string(c.Args) + `}`), nil }
+	req := secretCharge("k")
+	res := b.mustCall(req)
+	if got := string(b.tool.calls[0].Args); got != string(req.Args) {
+		t.Errorf("the tool got %s", got)
+	}
+	if want := `{"echo":` + string(req.Args) + `}`; string(res.Value) != want || res.Redacted {
+		t.Errorf("the caller got %s, redacted %v", res.Value, res.Redacted)
+	}
+	b.wantNoSecret()
+}
