@@ -20,6 +20,7 @@ type Listed = chain.Listed
 // begins meanwhile. An error ends the list.
 func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
+		after := after // each range begins there
 		for more := true; more; {
 			var page []Listed
 			if err := db.inside(func(o *opened) (err error) {

@@ -123,6 +123,7 @@ func (db *DB) Cursor() uint64 { return db.order.durable() }
 // yielded once it and all before it are durable.
 func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
+		after := after      // each range begins there
 		var at wal.Position // of the record read last; zero if the leaves came from memory
 		page := uint64(firstLeafPage)
 		buf := make([]Leaf, memoryPage) // allocated once: allocation is most of what a follower costs each append

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -153,6 +154,38 @@ func TestFollowerEndsWithItsContext(t *testing.T) {
 	}
 	if !errors.Is(end, context.Canceled) || got >= 100 {
 		t.Errorf("%d leaves, then %v", got, end)
+	}
+}
+
+// TestEachRangeBeginsAnew: a list or an order may be ranged over again, also if the range before was broken off.
+func TestEachRangeBeginsAnew(t *testing.T) {
+	db := mem(t)
+	for n := range uint64(3) {
+		run(t, db, spec{trace: id(n + 1)})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	leaves, traces := db.Follow(ctx, 1), db.Traces(ctx, id(1))
+	for range 2 {
+		var indexes []uint64
+		for l, err := range leaves {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if indexes = append(indexes, l.Index); len(indexes) == 3 {
+				break
+			}
+		}
+		var ids []tga.ID
+		for l, err := range traces {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, l.TraceID)
+		}
+		if !slices.Equal(indexes, []uint64{2, 3, 4}) || !slices.Equal(ids, []tga.ID{id(2), id(3)}) {
+			t.Errorf("leaves %v, traces %v", indexes, ids)
+		}
 	}
 }
 

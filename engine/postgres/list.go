@@ -19,6 +19,7 @@ const listPage = 256
 // Any other error ends the list.
 func (f Fleet) Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error] {
 	return func(yield func(chain.Listed, error) bool) {
+		after := after // each range begins there
 		for {
 			ids, err := f.traceIDs(ctx, after)
 			if err != nil {

@@ -124,6 +124,7 @@ func (s *Store) Cursor() uint64 {
 // before it are durable.
 func (s *Store) Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, error] {
 	return func(yield func(chain.Leaf, error) bool) {
+		after := after // each range begins there
 		s.order.listen()
 		for {
 			_, grown := s.order.known()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,33 @@ func TestFollowerKnowsHowFarTheOrderIs(t *testing.T) {
 			t.Errorf("at leaf %d, %v, it knows of %d", l.Index, err, b.Cursor())
 		}
 		break
+	}
+}
+
+// TestEachFollowBeginsAnew: an order may be followed again, also if the range before was broken off.
+func TestEachFollowBeginsAnew(t *testing.T) {
+	dsn, shard := database(t)
+	s := open(t, dsn, postgres.Options{Shard: shard})
+	for range 3 {
+		_, lease := begun(t, s)
+		s.Release(lease)
+	}
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	leaves := s.Follow(ctx, 1)
+	for range 2 {
+		var indexes []uint64
+		for l, err := range leaves {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if indexes = append(indexes, l.Index); len(indexes) == 2 {
+				break
+			}
+		}
+		if !slices.Equal(indexes, []uint64{2, 3}) {
+			t.Errorf("leaves %v", indexes)
+		}
 	}
 }
 

@@ -267,3 +267,26 @@ func TestTextOfARequest(t *testing.T) {
 		}
 	}
 }
+
+// TestEachListBeginsAnew: a list of traces may be ranged over again.
+func TestEachListBeginsAnew(t *testing.T) {
+	pages := map[string]string{
+		"": `{"traces":[],"next":"01936a8b-4c2d-7000-8000-000000000001"}`, "01936a8b-4c2d-7000-8000-000000000001": `{"traces":[]}`,
+	}
+	var asked []string
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("after"))
+		io.WriteString(w, pages[r.URL.Query().Get("after")])
+	})
+	list := c.Traces(t.Context(), wire.TracesQuery{})
+	for range 2 {
+		for _, err := range list {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := "01936a8b-4c2d-7000-8000-000000000001"; !slices.Equal(asked, []string{"", want, "", want}) {
+		t.Errorf("it asked for the traces after %q", asked)
+	}
+}

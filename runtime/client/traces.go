@@ -38,6 +38,7 @@ func tracesRequest(q *wire.TracesQuery) request {
 // Traces yields the open traces, or all traces, by id or the newest first.
 func (c *Client) Traces(ctx context.Context, q wire.TracesQuery) iter.Seq2[wire.OpenTrace, error] {
 	return func(yield func(wire.OpenTrace, error) bool) {
+		q := q // each range begins there
 		for {
 			var page wire.Traces
 			if err := c.ask(ctx, tracesRequest(&q), &page); err != nil {
