@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -98,7 +99,7 @@ func (m *minter) request(l *loop, req Request, retryOf tga.ID) (*tga.Artifact, e
 		meta[name] = v
 	}
 	a := &tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
-		AgentID: req.AgentID, RiskLevel: req.Risk, Intent: req.Intent, Resources: req.Resources,
+		AgentID: req.AgentID, RiskLevel: req.Risk, Intent: req.Intent, Resources: slices.Clone(req.Resources),
 		Proposal:       tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: args},
 		IdempotencyKey: req.Key,
 	}}

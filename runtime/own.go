@@ -10,7 +10,8 @@ import (
 
 // Code of the embedder gets copies, so it may change and keep what it gets. What the run and the store
 // hold is in the log as it was, and must stay equal to it: a call is made of the request, a further
-// attempt sends the call again, and a repeat is compared with both.
+// attempt sends the call again, and a repeat is compared with both. For the same reason what a caller hands
+// in is copied where the store keeps it in memory. What code of the embedder returns is not its own any more.
 
 // own returns a copy of a call.
 func (c Call) own() Call {
@@ -18,7 +19,7 @@ func (c Call) own() Call {
 	return c
 }
 
-// own returns a copy of a reply, as far as redactors and rules may read it.
+// own returns a copy of a reply, without copies of its attachments.
 func (r Reply) own() Reply {
 	r.Result, r.Changes = bytes.Clone(r.Result), slices.Clone(r.Changes)
 	return r

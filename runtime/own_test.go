@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -153,4 +154,65 @@ func TestRedactorMayMaskInPlace(t *testing.T) {
 		t.Errorf("the caller got %s, redacted %v", res.Value, res.Redacted)
 	}
 	b.wantNoSecret()
+}
+
+// TestCallersKeepWhatTheyHandIn: a caller may use its memory again once a method has returned. The store then still shows
+// what was asked, finished and resolved.
+func TestCallersKeepWhatTheyHandIn(t *testing.T) {
+	ctx := context.Background()
+	var asked []tga.Resource
+	b := setup(t, park, func(b *bench) {
+		b.sup = asks(func(a *tga.Artifact) { asked = a.Request.Resources })
+	})
+	resources := []tga.Resource{{Kind: "db", ID: "ledger"}}
+	req := charge("asked")
+	req.Resources = resources
+	res, err := b.call(req)
+	wantCode(t, err, tga.EscalationRequired)
+	resources[0].ID = "scratch"
+	b.tool.answer = unknown
+	if _, err := b.rt.Decide(ctx, res.TraceID, yes); !errors.Is(err, tga.EffectInDoubt) {
+		t.Fatal(err)
+	}
+	if asked[0].ID != "ledger" {
+		t.Errorf("the supervisor is asked about %v", asked)
+	}
+	room := []byte(`{"paid":1}`)
+	answer := func() runtime.Reply { return runtime.Reply{Status: tga.StatusSuccess, Result: room} }
+	if _, err := b.rt.Resolve(ctx, res.TraceID, runtime.Resolution{Reply: answer(), Who: "ann", Evidence: room}); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := b.rt.Begin(ctx, runtime.BeginRequest{Request: charge("begun"), BeginID: "b"})
+	if err == nil && begun.Standing == runtime.BeginNeedsApproval {
+		if _, err = b.rt.Decide(ctx, begun.Result.TraceID, yes); err != nil {
+			t.Fatal(err)
+		}
+		begun, err = b.rt.Begin(ctx, runtime.BeginRequest{Request: charge("begun"), BeginID: "b"})
+	}
+	if err != nil || begun.Standing != runtime.BeginSend {
+		t.Fatalf("%v, %v", begun.Standing, err)
+	}
+	if _, err := b.rt.Finish(ctx, begun.Result.TraceID, begun.Permit, runtime.Finished{Reply: answer()}); err != nil {
+		t.Fatal(err)
+	}
+	copy(room, `{"paid":9}`)
+	for _, id := range []tga.ID{res.TraceID, begun.Result.TraceID} {
+		trace, err := b.db.Load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range trace.Documents {
+			if string(d.Data) != `{"paid":1}` {
+				t.Errorf("%s is %s", d.Pointer, d.Data)
+			}
+		}
+	}
+}
+
+// asks wants one approval of each request, and shows the request.
+type asks func(a *tga.Artifact)
+
+func (f asks) Decide(_ context.Context, a *tga.Artifact) (runtime.Verdict, error) {
+	f(a)
+	return runtime.Verdict{Decision: tga.NeedsApproval, Rationale: "a person must look at it"}, nil
 }

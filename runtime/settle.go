@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"strconv"
@@ -108,8 +109,8 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 		if r.Via == ViaModel {
 			attempts = 0
 		}
-		w := st.answers.read(l, ByPerson, attempts, r.Reply)
-		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
+		w := st.answers.read(l, ByPerson, attempts, r.Reply.own())
+		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: bytes.Clone(r.Evidence)})
 		return w
 	})
 }
