@@ -182,14 +182,17 @@ func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err erro
 				return 0, ctx.Err()
 			}
 			go func() {
-				err := ts.fire(life, d.key, d.trace, d.timer)
-				if err != nil {
-					ts.lay(d.key, tga.MillisOf(ts.clock.Now().Add(timerFailed)))
-				}
-				if storeAway(err) {
-					failed <- err
-				}
-				<-slots
+				err := errLeft // if code of the embedder ends this goroutine, fire does not return
+				defer func() {
+					if err != nil {
+						ts.lay(d.key, tga.MillisOf(ts.clock.Now().Add(timerFailed)))
+					}
+					if storeAway(err) {
+						failed <- err
+					}
+					<-slots
+				}()
+				err = ts.fire(life, d.key, d.trace, d.timer)
 			}()
 		}
 		wait(slots)
@@ -200,6 +203,8 @@ func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err erro
 		}
 	}
 }
+
+var errLeft = errors.New("the goroutine that served the timer ended")
 
 // wait takes all slots, so it returns when every goroutine that had a slot is done.
 func wait(slots chan struct{}) {

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"testing"
 	"time"
 
@@ -207,5 +208,34 @@ func TestRestOfAnEndedTimerIsForgotten(t *testing.T) {
 	}
 	if n := b.rt.Resting(); n != 0 {
 		t.Errorf("%d timers are remembered, and there is none", n)
+	}
+}
+
+// TestGoroutineThatEndsInATimer: code of the embedder that ends its goroutine, as t.Fatal of a test does, leaves the other timers
+// and the next round. The timer is tried again later.
+func TestGoroutineThatEndsInATimer(t *testing.T) {
+	b, p := probing(t, ledger.Licence{}, func(n int, _ runtime.Call) (runtime.Probed, error) {
+		if n == 2 {
+			goruntime.Goexit()
+		}
+		return runtime.Probed{}, nil
+	})
+	_, err := b.call(charge("k"))
+	wantCode(t, err, tga.EffectInDoubt)
+	for _, want := range []int{2, 3} {
+		b.advance(2 * time.Minute)
+		fired := make(chan error, 1)
+		go func() {
+			_, err := b.rt.FireTimers(context.Background())
+			fired <- err
+		}()
+		select {
+		case err := <-fired:
+			if err != nil || p.asked != want {
+				t.Errorf("%d questions, want %d, %v", p.asked, want, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the timers are not served any more")
+		}
 	}
 }
