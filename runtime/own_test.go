@@ -156,6 +156,30 @@ func TestRedactorMayMaskInPlace(t *testing.T) {
 	b.wantNoSecret()
 }
 
+// finds is a verifier with one finding for everything.
+type finds runtime.Finding
+
+func (f finds) Verify(context.Context, tga.StateChange) (runtime.Finding, runtime.Evidence, error) {
+	return runtime.Finding(f), runtime.Evidence{}, nil
+}
+
+// TestFindingThatIsNoneIsAMismatch: the record is not served, and nothing panics.
+func TestFindingThatIsNoneIsAMismatch(t *testing.T) {
+	b := setup(t, park, func(b *bench) {
+		b.opts.Trust.Verifier = func(string) runtime.Verifier { return finds(runtime.Changed + 1) }
+	})
+	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+		r := ok(`1`)
+		r.Changes = []tga.StateChange{{ResourceType: "row", ResourceID: "1", Operation: "create"}}
+		return r, nil
+	}
+	res, err := b.rt.Recover(context.Background(), b.mustCall(charge("k")).TraceID)
+	wantCode(t, err, tga.ConfirmationMismatch)
+	if c := res.Confirmation; c == nil || len(c.Mismatches) != 1 || c.Mismatches[0].Finding != runtime.CannotTell || c.Mismatches[0].Reason == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestCallersKeepWhatTheyHandIn: a caller may use its memory again once a method has returned. The store then still shows
 // what was asked, finished and resolved.
 func TestCallersKeepWhatTheyHandIn(t *testing.T) {

@@ -228,6 +228,9 @@ func (g guardedVerifier) Verify(ctx context.Context, change tga.StateChange) (f 
 		f, e, err = g.next.Verify(ctx, change)
 		return f, err
 	})
+	if err == nil && f > Changed {
+		err = tga.Errorf(tga.ValidationError, "the verifier's finding is %d, which is none", uint8(f))
+	}
 	return f, e, err
 }
 
