@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -156,5 +157,24 @@ func TestAPanicIsAnErrorOfItsCall(t *testing.T) {
 			}
 			b.close()
 		}
+	}
+}
+
+// TestAnswerWithAttachmentsThatNoStoreTakes: the effect is recorded with the other attachments, and says what is missing.
+func TestAnswerWithAttachmentsThatNoStoreTakes(t *testing.T) {
+	stream := keyspace.StreamKey(newID(), 1)
+	reply := ok(`1`)
+	reply.Attachments = []chain.Attachment{
+		{}, {Kind: chain.AttachBlob, Key: make([]byte, 300), Value: []byte("x")}, {Kind: chain.AttachStream, Key: stream, Value: []byte("kept")},
+	}
+	b := setup(t, park)
+	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return reply, nil }
+	res := b.mustCall(charge("k"))
+	trace, err := b.db.Load(t.Context(), res.TraceID)
+	if err != nil || res.State != tga.Completed || trace.Effect.Meta.String(tga.MetaOutcomeError) == "" {
+		t.Errorf("%v, %v", res.State, err)
+	}
+	if got, err := b.db.Attachment(t.Context(), chain.AttachStream, stream); err != nil || string(got) != "kept" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

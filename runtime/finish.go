@@ -59,7 +59,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		return l.partial(), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{MetaFinishedAttempt: attemptNumber(p.attempt), tga.MetaFinishedBy: firstOf(f.Who, "executor")})
-	if err := fs.ends.stageAnswer(l, w, f.Attachments); err != nil {
+	if err := fs.ends.stageAnswer(l, w, w.storable(f.Attachments)); err != nil {
 		return l.partial(), err
 	}
 	res, err = fs.calls.finish(ctx, l)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -76,10 +77,28 @@ func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 			wrong = err
 		}
 	}
-	if wrong != nil {
-		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip.Short(wrong.Error(), 200)})
-	}
+	w.lacks(wrong)
 	return w
+}
+
+// lacks notes in the effect's meta what of an answer could not be recorded, and why.
+func (w *answer) lacks(why error) {
+	if _, noted := w.meta[tga.MetaOutcomeError]; why != nil && !noted {
+		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip.Short(why.Error(), 200)})
+	}
+}
+
+// storable returns the attachments of an answer that a store takes. The others cannot be kept, but the
+// effect has happened, and is recorded without them.
+func (w *answer) storable(list []chain.Attachment) (kept []chain.Attachment) {
+	for _, a := range list {
+		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(a.Kind), a.Key); err != nil {
+			w.lacks(err)
+			continue
+		}
+		kept = append(kept, a)
+	}
+	return kept
 }
 
 // askedIn writes the Retry-After of a tool server into an effect's meta.

@@ -99,7 +99,7 @@ func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[
 		return err
 	}
 	p.counts.byProbe.Add(1)
-	return p.ends.stageAnswer(l, w, probed.Reply.Attachments)
+	return p.ends.stageAnswer(l, w, w.storable(probed.Reply.Attachments))
 }
 
 // askLater leaves the call in doubt, and sets the timer of the next question unless the tool's

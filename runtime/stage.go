@@ -105,7 +105,7 @@ func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason strin
 func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
 	w := e.answers.read(l, ByProcess, attempt, r)
 	l.answer = w.whole
-	return e.stageAnswer(l, w, r.Attachments)
+	return e.stageAnswer(l, w, w.storable(r.Attachments))
 }
 
 // stageAnswer stages the effect that ends a call which may have been sent, and what
