@@ -198,6 +198,13 @@ func TestDeadlinePassedIsNeverSent(t *testing.T) {
 	wantCode(t, err, tga.ToolTimeout)
 	b.wantNothing(late.TraceID)
 
+	for _, at := range []time.Time{time.Unix(0, 0), time.Unix(0, 999_999), time.Unix(-1, 0)} {
+		late.Deadline = at // long ago, and not none
+		_, err := b.call(late)
+		wantCode(t, err, tga.ToolTimeout)
+	}
+	b.wantSends(0)
+
 	inTime := charge("order-1")
 	inTime.Deadline = b.clock().Add(time.Millisecond)
 	b.mustCall(inTime)

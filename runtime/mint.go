@@ -86,8 +86,8 @@ func (m *minter) request(l *loop, req Request, retryOf tga.ID) (*tga.Artifact, e
 	if req.Namespace != "" && req.Namespace != tga.DefaultNamespace {
 		meta[tga.MetaNamespace] = req.Namespace
 	}
-	if !req.Deadline.IsZero() {
-		meta[tga.MetaDeadline] = tga.MillisOf(req.Deadline).String()
+	if ends := req.deadline(); ends != 0 {
+		meta[tga.MetaDeadline] = ends.String()
 	}
 	if req.Fresh {
 		meta[tga.MetaFresh] = true

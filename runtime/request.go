@@ -55,6 +55,15 @@ type Request struct {
 	unused ledger.Key
 }
 
+// deadline returns the deadline in the log's form, 0 for none. A deadline at the beginning of 1970 or
+// before is over, and must not become the 0 that means none.
+func (req *Request) deadline() tga.Millis {
+	if req.Deadline.IsZero() {
+		return 0
+	}
+	return max(tga.MillisOf(req.Deadline), 1)
+}
+
 // Result is the state of a call. A FAILED or DENIED trace is a result, not an
 // error: see [Result.Err].
 type Result struct {

@@ -239,10 +239,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 		store: rt.store, timers: rt.timers, lease: lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
 		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
-		submitter: req.Submitter, asker: req.Submitter, sender: OfProcess,
-	}
-	if !req.Deadline.IsZero() {
-		l.deadline = tga.MillisOf(req.Deadline)
+		submitter: req.Submitter, asker: req.Submitter, sender: OfProcess, deadline: req.deadline(),
 	}
 	follows, err := retryOf(ctx, rt.store, &req)
 	if err != nil {

@@ -23,7 +23,7 @@ func RequestOf(req runtime.Request) wire.CallRequest {
 		r.Resources = append(r.Resources, wire.Resource(s))
 	}
 	if !req.Deadline.IsZero() {
-		r.Deadline = tga.MillisOf(req.Deadline)
+		r.Deadline = max(tga.MillisOf(req.Deadline), 1) // 0 would mean that there is none
 	}
 	return r
 }

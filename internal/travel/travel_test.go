@@ -79,6 +79,8 @@ func TestEveryFieldOfARequestTravels(t *testing.T) {
 	}
 	wantNoZero(t, req)
 	wantNoZero(t, RequestOf(req))
+	req.Deadline = time.Unix(0, 0)
+	wantNoZero(t, RequestOf(req))
 }
 
 // TestEveryFieldOfAnOutcomeTravels, except for the fields that only a dispatcher has.
