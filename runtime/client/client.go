@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -60,7 +61,7 @@ type Client struct {
 // New makes a client of the daemon at a socket. It does not dial.
 func New(socket string, opts Options) *Client {
 	opts.Name = cmp.Or(opts.Name, "tgad-go")
-	opts.MaxAnswerBytes = cmp.Or(opts.MaxAnswerBytes, 256<<20)
+	opts.MaxAnswerBytes = min(cmp.Or(opts.MaxAnswerBytes, 256<<20), math.MaxInt64-1) // whole reads one more
 	opts.MaxIdle = cmp.Or(opts.MaxIdle, 16)
 	if opts.Dial == nil {
 		opts.Dial = func(ctx context.Context) (net.Conn, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -288,5 +289,15 @@ func TestEachListBeginsAnew(t *testing.T) {
 	}
 	if want := "01936a8b-4c2d-7000-8000-000000000001"; !slices.Equal(asked, []string{"", want, "", want}) {
 		t.Errorf("it asked for the traces after %q", asked)
+	}
+}
+
+// TestLargestLimitOfAnAnswer: a limit that no answer reaches takes every answer.
+func TestLargestLimitOfAnAnswer(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"traces":[]}`) })
+	c = New(c.conns.socket, Options{MaxAnswerBytes: math.MaxInt64})
+	defer c.Close()
+	for _, err := range c.Traces(t.Context(), wire.TracesQuery{}) {
+		t.Error(err)
 	}
 }
