@@ -187,6 +187,9 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 		"array without the answer":       {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"array that is too long":         {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"array with the answer":          {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
+		"result with a code":             {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
+		"failure with a code":            {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
+		"error":                          {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
 		"busy":                           {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
 		"forbidden":                      {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
 		"sse answer": {func(w http.ResponseWriter) {

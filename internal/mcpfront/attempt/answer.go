@@ -68,11 +68,12 @@ func LongReply(f *frames.Frame, s mcpraw.Span, keep int64) (r runtime.Reply, who
 	return mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep), n == s.To-s.From, nil
 }
 
-// isFault reports whether a recorded answer is an error member and not a result. A result of
-// tools/call has content, an error has a code.
-func isFault(value []byte) bool {
+// isFault reports whether the recorded answer of a call is an error member and not a result. A call with an error has failed. A
+// result of tools/call that failed has isError, and most have content; an error has a code. A result may have a code too.
+func isFault(r runtime.Result) bool {
 	var code struct {
 		Code *int64 `json:"code"`
 	}
-	return mcpraw.At(value, "/content") == nil && mcpraw.At(value, "/code") != nil && json.Unmarshal(value, &code) == nil && code.Code != nil
+	return r.Status != tga.StatusSuccess && mcpraw.At(r.Value, "/content") == nil && mcpraw.At(r.Value, "/isError") == nil &&
+		mcpraw.At(r.Value, "/code") != nil && json.Unmarshal(r.Value, &code) == nil && code.Code != nil
 }

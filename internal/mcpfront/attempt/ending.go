@@ -40,7 +40,7 @@ func (a *Attempt) serve(r runtime.Result) {
 		a.Out.Code = r.ErrorCode
 		a.Out.Words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
 	case r.Value != nil:
-		a.Out.Value, a.Out.Fault, a.Out.Final = say.Recorded(a.q.Params.Revision(), r.Value), isFault(r.Value), true
+		a.Out.Value, a.Out.Fault, a.Out.Final = say.Recorded(a.q.Params.Revision(), r.Value), isFault(r), true
 	case r.ErrorCode == tga.LimitExceeded:
 		a.Out.Final = true // the answer was too long: the log has only its length and digest
 	case r.Status == tga.StatusSuccess:
