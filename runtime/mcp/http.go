@@ -191,7 +191,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	}
 	s := newMessage(mcpraw.MaxRefusal)
 	_, _ = s.Write(body) // never fails
-	if a, err := l.mine(s, id); err == nil && a.fault.present {
+	if a, err := l.mine(s, id); err == nil && (a.result.present || a.fault.present) {
 		return a, nil
 	}
 	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)),

@@ -32,7 +32,10 @@ func TestAnswerInARefusalDecides(t *testing.T) {
 		write func(w http.ResponseWriter, id string)
 		want  int
 	}{
-		"short answer":     {func(w http.ResponseWriter, id string) { io.WriteString(w, fault(id, 0)) }, answered},
+		"short answer": {func(w http.ResponseWriter, id string) { io.WriteString(w, fault(id, 0)) }, answered},
+		"result": {func(w http.ResponseWriter, id string) {
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[],"isError":true}}`)
+		}, answered},
 		"answer of 2 KiB":  {func(w http.ResponseWriter, id string) { io.WriteString(w, fault(id, 2<<10)) }, answered},
 		"answer of 60 KiB": {func(w http.ResponseWriter, id string) { io.WriteString(w, fault(id, 60<<10)) }, answered},
 		"over the limit":   {func(w http.ResponseWriter, id string) { io.WriteString(w, fault(id, mcpraw.MaxRefusal)) }, doubt},
