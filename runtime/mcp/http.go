@@ -191,8 +191,14 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	}
 	s := newMessage(mcpraw.MaxRefusal)
 	_, _ = s.Write(body) // never fails
-	if a, err := l.mine(s, id); err == nil && (a.result.present || a.fault.present) {
+	a, err := l.mine(s, id)
+	if err == nil && (a.result.present || a.fault.present) {
 		return a, nil
+	}
+	if got, ok := s.number(); err != nil && ok && got == id { // an answer that cannot be read
+		e := tga.Errorf(tga.ToolError, "HTTP status %s, and its body does not pass: %s", resp.Status, s.env.Bad)
+		e.RetryAfter = after
+		return nil, e
 	}
 	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)),
 		busy: resp.StatusCode == http.StatusTooManyRequests, after: after}, nil

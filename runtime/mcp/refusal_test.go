@@ -44,6 +44,9 @@ func TestAnswerInARefusalDecides(t *testing.T) {
 			io.WriteString(w, fault(id, 0)[:20])
 			hangUp(w)
 		}, doubt},
+		"answer that two parsers read differently": {func(w http.ResponseWriter, id string) {
+			io.WriteString(w, `{"jsonrpc":"2.0","id":`+id+`,"result":{"content":[]},"error":{"code":7,"message":"no"},"Result":{}}`)
+		}, doubt},
 		"another's id":      {func(w http.ResponseWriter, _ string) { io.WriteString(w, fault("999", 0)) }, refused},
 		"no id":             {func(w http.ResponseWriter, _ string) { io.WriteString(w, fault("null", 0)) }, refused},
 		"nothing":           {func(http.ResponseWriter, string) {}, refused},

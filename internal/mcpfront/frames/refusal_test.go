@@ -26,11 +26,14 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 		more int // bytes that Content-Length announces and that do not come
 		want string
 	}{
-		"short answer":      {fault("1", 0), 0, answered},
-		"answer of 2 KiB":   {fault("1", 2<<10), 0, answered},
-		"answer of 60 KiB":  {fault("1", 60<<10), 0, answered},
-		"over the limit":    {fault("1", mcpraw.MaxRefusal), 0, lost},
-		"answer cut off":    {fault("1", 0)[:20], 60, lost},
+		"short answer":     {fault("1", 0), 0, answered},
+		"answer of 2 KiB":  {fault("1", 2<<10), 0, answered},
+		"answer of 60 KiB": {fault("1", 60<<10), 0, answered},
+		"over the limit":   {fault("1", mcpraw.MaxRefusal), 0, lost},
+		"answer cut off":   {fault("1", 0)[:20], 60, lost},
+		"result":           {`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`, 0, answered},
+		"torn answer":      {strings.Replace(fault("1", 0), "half ", "half\n", 1), 0, lost},
+		"answer that two parsers read differently": {`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"Result":{}}`, 0, lost},
 		"another's id":      {fault("999", 0), 0, refused},
 		"no id":             {fault("null", 0), 0, refused},
 		"nothing":           {"", 0, refused},

@@ -373,7 +373,12 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		return
 	}
 	// An answer in the body decides, even if the session has ended: it shows that the message was accepted.
-	if f := OneLine(said); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
+	switch f := OneLine(said); {
+	case id == nil || KeyOf(f.RawID) != KeyOf(id):
+	case f.Bad != "":
+		r.lost(id, method, fmt.Sprintf("HTTP status %s, and its body does not pass: %s", resp.Status, f.Bad), after)
+		return
+	case f.IsAnswer():
 		f.After = after
 		r.hand(f)
 		return
