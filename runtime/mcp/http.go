@@ -281,7 +281,7 @@ func (l *httpLink) retire() {}
 // close ends all exchanges, and then, best effort, the session at the server.
 func (l *httpLink) close() {
 	l.mu.Lock()
-	session, dead := l.session, l.dead
+	session, version, dead := l.session, l.version, l.dead
 	l.dead = true
 	l.mu.Unlock()
 	l.end()
@@ -300,6 +300,9 @@ func (l *httpLink) close() {
 		req.Header.Set(k, v)
 	}
 	req.Header.Set("Mcp-Session-Id", session)
+	if version != "" {
+		req.Header.Set("Mcp-Protocol-Version", string(version))
+	}
 	resp, err := l.rt.RoundTrip(req)
 	if err != nil {
 		l.log.Debug("end of session not sent", "error", err)

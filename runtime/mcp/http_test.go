@@ -68,6 +68,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.t.Errorf("%s without the configured header", r.Method)
 	}
 	if r.Method == http.MethodDelete {
+		if got := r.Header.Get("Mcp-Protocol-Version"); got != "2025-11-25" {
+			e.t.Errorf("a DELETE of revision %q", got)
+		}
 		return
 	}
 	var m struct {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // TestMessageAfterTheHandshakeIsOfItsSession: what is written because of the answer to initialize names the session that came with
@@ -83,5 +85,42 @@ func TestRequestAfterTheHandshakeComesAfterIt(t *testing.T) {
 	close(greeted)
 	if err := <-wrote; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEachRequestOfASessionNamesItsRevision: from the end of the handshake on, every HTTP request names the revision that was agreed on, the
+// GET of the stream and the DELETE of the session as well. A tool server may refuse one without it.
+func TestEachRequestOfASessionNamesItsRevision(t *testing.T) {
+	got := make(chan string, 8)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Method + " " + r.Header.Get("Mcp-Protocol-Version")
+		if r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Mcp-Session-Id", "s")
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	}))
+	defer srv.Close()
+	answered := make(chan struct{}, 8)
+	up := Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1 << 20, Log: slog.New(slog.DiscardHandler)}, func(*Frame) { answered <- struct{}{} })
+	write := func(raw string, agreed mcpraw.Revision) {
+		f := NewFrame([]byte(raw))
+		if err := up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}, Agreed: agreed}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, "")
+	<-answered
+	write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, "2025-11-25")
+	for _, want := range []string{"POST ", "POST 2025-11-25", "GET 2025-11-25"} {
+		if is := <-got; is != want {
+			t.Errorf("%q, want %q", is, want)
+		}
+	}
+	up.Close()
+	if is := <-got; is != "DELETE 2025-11-25" {
+		t.Errorf("%q, want the DELETE of 2025-11-25", is)
 	}
 }

@@ -49,6 +49,7 @@ type remote struct {
 	mu        sync.Mutex
 	cause     error
 	session   string
+	agreed    mcpraw.Revision // of the handshake; "" before it and without one
 	listening bool
 	posts     map[Key]*posted // POSTs under way of a revision without a handshake
 	order     sync.Mutex      // held while a message is delivered, so that they are delivered one by one
@@ -233,7 +234,15 @@ func (r *remote) head(req *http.Request, agreed mcpraw.Revision) {
 	}
 	if agreed != "" {
 		req.Header.Set("Mcp-Protocol-Version", string(agreed))
+		r.agreed = agreed // GET and DELETE name it too
 	}
+}
+
+// handshake is the revision that the handshake has agreed on.
+func (r *remote) handshake() mcpraw.Revision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.agreed
 }
 
 // cut delivers a frame which says that an exchange ended before its answer: by itself, or because
@@ -434,7 +443,7 @@ func (r *remote) listen() {
 		if err != nil {
 			return // the URL was good for every POST
 		}
-		r.head(req, "")
+		r.head(req, r.handshake())
 		req.Header.Set("Accept", "text/event-stream")
 		resp, err := r.rt.RoundTrip(req)
 		if err == nil {
@@ -477,7 +486,7 @@ func (r *remote) Close() {
 	if err != nil {
 		return // the URL was good for every POST
 	}
-	r.head(req, "")
+	r.head(req, r.handshake())
 	req.Header.Set("Mcp-Session-Id", session)
 	if resp, err := r.rt.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
