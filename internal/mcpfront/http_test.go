@@ -190,8 +190,18 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 		"result with a code":             {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
 		"failure with a code":            {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
 		"error":                          {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
-		"busy":                           {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
-		"forbidden":                      {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
+		"answer with status 201": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(201)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		}, `"result":{"content":[]}`, 1, "replayed"},
+		"no answer with status 202": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(202)
+			io.WriteString(w, `{"accepted":true}`)
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"busy":      {func(w http.ResponseWriter) { w.WriteHeader(429) }, "not sent", 2, "not sent"},
+		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(403) }, "not sent", 2, "not sent"},
 		"sse answer": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":1,\"result\":{\"content\":[]}}\n\n")

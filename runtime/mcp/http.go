@@ -154,7 +154,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	if err != nil {
 		kind = "" // no usable type: the status decides
 	}
-	if resp.StatusCode == http.StatusOK {
+	if resp.StatusCode/100 == 2 { // some servers answer a POST with 201
 		if method == "initialize" {
 			l.mu.Lock()
 			l.session = resp.Header.Get("Mcp-Session-Id")
@@ -170,7 +170,9 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		case "text/event-stream":
 			return l.events(ctx, id, resp.Body)
 		}
-		return nil, fmt.Errorf("answer of type %q", kind)
+		if resp.StatusCode == http.StatusOK {
+			return nil, fmt.Errorf("answer of type %q", kind)
+		}
 	}
 	after := httpcall.RetryAfter(resp.Header, time.Now())
 	if !mcpraw.Refused(resp.StatusCode) {

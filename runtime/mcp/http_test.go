@@ -166,6 +166,28 @@ func TestNumbersSurviveHTTP(t *testing.T) {
 	}
 }
 
+// TestAnswerWithAnotherSuccess: some servers answer a POST with 201 in place of 200. What comes with it is the answer.
+func TestAnswerWithAnotherSuccess(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, id json.RawMessage){
+		"json": func(w http.ResponseWriter, id json.RawMessage) {
+			w.WriteHeader(http.StatusCreated)
+			answerOK(w, id)
+		},
+		"stream": func(w http.ResponseWriter, id json.RawMessage) {
+			events(w)
+			w.WriteHeader(http.StatusCreated)
+			io.WriteString(w, "data: "+ok(id, "1")+"\n\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := newEndpoint(t, answer)
+			if r, err := s.Dispatch(t.Context(), testCall("x", "{}")); err != nil || r.Status != tga.StatusSuccess {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
 // In each case a call reached the endpoint and has no clear answer. There must be one arrival,
 // doubt, and no other message on the wire.
 func TestDoubtHTTP(t *testing.T) {

@@ -284,18 +284,17 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	if err != nil {
 		kind = "" // no usable type: the status decides
 	}
-	r.opened(method, resp) // before the answer is delivered: what is written because of it must name the session
+	r.opened(method, resp)                                                                            // before the answer is delivered: what is written because of it must name the session
+	took := resp.StatusCode == http.StatusOK || id != nil && method != "" && resp.StatusCode/100 == 2 // some servers answer a POST with 201
 	switch {
-	case resp.StatusCode == http.StatusOK && kind == "application/json":
+	case took && kind == "application/json":
 		r.single(id, method, resp.Body)
-	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
+	case took && kind == "text/event-stream":
 		if err := r.events(resp.Body, id); err != nil {
 			r.cut(ctx, id, method, "its stream ended before the answer: "+err.Error())
 		}
 	case resp.StatusCode/100 == 2:
-		if id != nil && method != "" {
-			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind), httpcall.RetryAfter(resp.Header, time.Now()))
-		}
+		r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind), httpcall.RetryAfter(resp.Header, time.Now()))
 	case mcpraw.Refused(resp.StatusCode):
 		r.refusal(id, method, resp)
 	default:
@@ -308,7 +307,7 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 func (r *remote) opened(method string, resp *http.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if method == "initialize" && resp.StatusCode == http.StatusOK {
+	if method == "initialize" && resp.StatusCode/100 == 2 {
 		r.session = resp.Header.Get("Mcp-Session-Id")
 	}
 	if method == "notifications/initialized" && !r.listening {
