@@ -365,3 +365,72 @@ func TestSessionIsOverInTheHandshake(t *testing.T) {
 	h.Write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	fronttest.Eventually(t, "a session", func() bool { return strings.Contains(h.Ask("2", "tools/list", `{}`), `"result"`) })
 }
+
+// TestRefusedSessionLosesNoAnswer: a tool server that has forgotten a session refuses the requests of it one by one. A call that it has
+// still answers gets its answer, one that it refuses was not sent, and one that comes in between goes to the next session.
+func TestRefusedSessionLosesNoAnswer(t *testing.T) {
+	var mu sync.Mutex
+	sessions, calls := 0, map[string]int{}
+	came, late := make(chan string, 8), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		method, id := mcpraw.Text(mcpraw.At(raw, "/method")), string(mcpraw.At(raw, "/id"))
+		mu.Lock()
+		first := r.Header.Get("Mcp-Session-Id") == "s1"
+		if method == "initialize" {
+			sessions++
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", sessions))
+		}
+		if method == "tools/call" {
+			calls[id]++
+		}
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case method == "initialize":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"fake","version":"1"}}}`, id)
+			return
+		case method != "tools/call":
+			w.WriteHeader(http.StatusAccepted)
+			return
+		case first && id != "4":
+			came <- id
+			<-late
+		}
+		if first && id != "1" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, id)
+	}))
+	defer srv.Close()
+	w := newWorld(t)
+	w.opts.URL = srv.URL
+	h := w.start()
+	h.Handshake()
+	call := func(id string) {
+		h.Write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"charge","arguments":{"n":` + id + `}}}`)
+	}
+	call("1")
+	call("2")
+	<-came
+	<-came
+	fronttest.Has(t, h.Call("4", "charge", `{"n":4}`), "not sent", "404")
+	call("5")
+	close(late)
+	for range 3 {
+		switch got := h.ReadLine(); {
+		case strings.Contains(got, `"id":1`), strings.Contains(got, `"id":5`):
+			fronttest.Has(t, got, `"result":{"content":[]}`)
+		default:
+			fronttest.Has(t, got, `"id":2`, "not sent", "404")
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, id := range []string{"1", "2", "4", "5"} {
+		if calls[id] != 1 {
+			t.Errorf("call %s came %d times", id, calls[id])
+		}
+	}
+}

@@ -17,11 +17,11 @@ type link struct {
 	listed atomic.Bool // the definitions of all its tools were read
 }
 
-// gone reports whether no message can come from this life of the tool server any more. A call that the
+// gone reports whether this life of the tool server takes no message any more. A call that the
 // tool server died of can see that before the supervisor does.
 func (l *link) gone() bool {
 	select {
-	case <-l.up.Done():
+	case <-l.up.Leaves():
 		return true
 	default:
 		return false

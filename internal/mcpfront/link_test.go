@@ -16,6 +16,7 @@ import (
 type life struct{ over chan struct{} }
 
 func (l life) Write(*frames.Message) error { return nil }
+func (l life) Leaves() <-chan struct{}     { return l.over }
 func (l life) Done() <-chan struct{}       { return l.over }
 func (l life) Why() error                  { return errors.New("it ended") }
 func (l life) Close()                      {}

@@ -20,6 +20,9 @@ type Upstream interface {
 	// Write writes a message to the tool server. Its error wraps [runtime.ErrNotSent] only if
 	// certainly no byte of the message was written.
 	Write(m *Message) error
+	// Leaves returns a channel that is closed when no message is taken any more. Those that were taken before may still
+	// be answered.
+	Leaves() <-chan struct{}
 	// Done returns a channel that is closed when no message can come any more. Why then says the
 	// reason.
 	Done() <-chan struct{}
@@ -92,8 +95,9 @@ func (c *child) read(in *Frames, deliver func(*Frame)) {
 	close(c.gone)
 }
 
-func (c *child) Done() <-chan struct{} { return c.gone }
-func (c *child) Why() error            { return c.cause }
+func (c *child) Leaves() <-chan struct{} { return c.gone }
+func (c *child) Done() <-chan struct{}   { return c.gone }
+func (c *child) Why() error              { return c.cause }
 
 func (c *child) Write(m *Message) error {
 	select {

@@ -44,10 +44,12 @@ type remote struct {
 	end  context.CancelFunc
 	gone chan struct{}
 	dead sync.Once
+	left leaving
 	open sync.WaitGroup
 
 	mu        sync.Mutex
 	cause     error
+	under     int // POSTs of requests that are under way
 	session   string
 	agreed    mcpraw.Revision // of the handshake; "" before it and without one
 	listening bool
@@ -62,28 +64,16 @@ const listenPause, listenMost = time.Second, 30 * time.Second
 func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {
 	r := &remote{
 		Endpoint: e, deliver: deliver, rt: mcpraw.NewTransport(),
-		frames: &Frames{most: e.Most, Dir: e.Spill}, gone: make(chan struct{}), posts: map[Key]*posted{},
+		frames: &Frames{most: e.Most, Dir: e.Spill}, gone: make(chan struct{}), left: leaving{begun: make(chan struct{})}, posts: map[Key]*posted{},
 	}
 	r.life, r.end = context.WithCancel(life)
 	return r
 }
 
-func (r *remote) Done() <-chan struct{} { return r.gone }
-
 func (r *remote) Why() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cause
-}
-
-// die ends this session. The supervisor then makes a new one.
-func (r *remote) die(cause error) {
-	r.dead.Do(func() {
-		r.mu.Lock()
-		r.cause = cause
-		r.mu.Unlock()
-		close(r.gone)
-	})
 }
 
 // body returns a message's bytes and their number.
@@ -105,7 +95,7 @@ func body(parts []io.WriterTo) (io.Reader, int64) {
 // delivered later, or a frame that says why none can come.
 func (r *remote) Write(m *Message) error {
 	select {
-	case <-r.gone:
+	case <-r.left.begun:
 		return onwire.NotSent(r.Why())
 	default:
 	}
@@ -167,8 +157,14 @@ const greetWait = 5 * time.Second
 // enter makes the context of a message's POST. For a request of a revision without a handshake
 // the context can be ended alone, because there the end of the POST cancels the request.
 func (r *remote) enter(m *Message) (life context.Context, ended func()) {
-	if !m.Stateless() || !m.Env.IsRequest() {
+	if !m.Env.IsRequest() {
 		return r.life, func() {}
+	}
+	r.mu.Lock()
+	r.under++
+	r.mu.Unlock()
+	if !m.Stateless() {
+		return r.life, r.over
 	}
 	life, end := context.WithCancelCause(r.life)
 	key, p := KeyOf(m.Env.RawID), &posted{end}
@@ -182,6 +178,7 @@ func (r *remote) enter(m *Message) (life context.Context, ended func()) {
 		}
 		r.mu.Unlock()
 		end(nil)
+		r.over()
 	}
 }
 
@@ -373,7 +370,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
 	r.mu.Unlock()
 	if ended {
-		defer r.die(errors.New("the tool server ended the session"))
+		defer r.expire(errors.New("the tool server ended the session"))
 	}
 	said, err := mcpraw.ReadRefusal(resp.Body)
 	if err != nil {
