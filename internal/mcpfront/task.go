@@ -201,14 +201,19 @@ func (g *taskPolls) look(o *attempt.Open) (reply runtime.Reply, over bool, next 
 	if !over || isWhole(reply) {
 		return reply, over, next, nil
 	}
-	// In revision 2025-11-25 the result takes a request of its own.
+	// In revision 2025-11-25 the result takes a request of its own. Also a task that has failed may have one.
+	failed := reply.Status != tga.StatusSuccess
 	r, err := g.c.request(ctx, l, "tasks/result", params)
 	if err != nil {
-		return reply, false, next, nil
+		return reply, failed, next, nil
 	}
 	defer r.Close()
 	ans, err := attempt.ReadAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
-	return ans.Reply, err == nil && ans.Meaning == mcpraw.IsEffect, next, err
+	effect := err == nil && ans.Meaning == mcpraw.IsEffect
+	if failed && (!effect || ans.Reply.Status == tga.StatusSuccess) {
+		return reply, true, next, nil // the tool server says nothing of how it failed
+	}
+	return ans.Reply, effect, next, err
 }
 
 // taskOf returns the unfinished call that a request of the client asks about, nil if there is

@@ -38,7 +38,7 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 		reply.ErrorMessage = clip.Runes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpanswer.MaxMessage)
 		return reply, true
 	case "cancelled":
-		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), taskCancelled
 		return reply, true
 	}
 	return reply, false
@@ -80,8 +80,13 @@ func (g *taskPolls) lose(o *attempt.Open) {
 	delete(g.lost, o.Trace)
 }
 
-// isWhole reports whether the end of a task has its effect. That of a completed task may take a question of its own.
-func isWhole(end runtime.Reply) bool { return end.Result != nil || end.Status != tga.StatusSuccess }
+// taskCancelled is the error message of a task that was cancelled.
+const taskCancelled = "the task was cancelled; what it did before is not undone"
+
+// isWhole reports whether the end of a task has its effect. That of a task that is completed or has failed may take a question of its own.
+func isWhole(end runtime.Reply) bool {
+	return end.Result != nil || end.Truncated || end.ErrorMessage == taskCancelled
+}
 
 // read reads what a part of a message says of a task. If that is too long to keep, task lacks the result or the error that makes it
 // so, and of that, length and digest are recorded.
@@ -129,6 +134,10 @@ func (g *taskPolls) answered(w *waiting, f *frames.Frame) (reply runtime.Reply, 
 	switch {
 	case w.method == "tasks/get" && f.Result.Present():
 		_, reply, over, err = g.read(f, f.Result)
+		if err == nil && over && !isWhole(reply) && reply.Status != tga.StatusSuccess {
+			reply, over, _, err = g.look(w.task)
+			return reply, over, err
+		}
 		return reply, over && isWhole(reply), err
 	case w.method == "tasks/get":
 		return reply, false, nil

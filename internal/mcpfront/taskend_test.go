@@ -175,6 +175,29 @@ func TestTaskResultThatIsAnError(t *testing.T) {
 	}
 }
 
+// TestErrorOfAFailedTaskIsRecorded: in revision 2025-11-25 the status of a task that has failed does not have the error. It is asked for and
+// recorded, so that a repeat of the call is served it.
+func TestErrorOfAFailedTaskIsRecorded(t *testing.T) {
+	for name, asks := range map[string]bool{"the shim alone asks": false, "the client asks": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			h := w.start()
+			h.Handshake()
+			const key = `{"dev.tgad/idempotencyKey":"k"}`
+			fronttest.Has(t, h.Call("1", "job", `{"n":7}`, key), `"taskId":"job-7"`)
+			if err := os.WriteFile(w.Journal+".taskfault", []byte(`{"code":-32050,"message":"no money"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.ends(`"status":"failed","statusMessage":"it went wrong"`)
+			if asks {
+				fronttest.Has(t, h.Ask("2", "tasks/get", `{"taskId":"job-7"}`), `"failed"`)
+			}
+			fronttest.Eventually(t, "the end of the task", func() bool { return !w.noSettled("job", "k") })
+			fronttest.Has(t, h.Call("3", "job", `{"n":7}`, key), `"error":{"code":-32050,"message":"no money"}`)
+		})
+	}
+}
+
 // slowRecord is a log that is slow to keep the record of an unfinished call, once it is told to be.
 type slowRecord struct {
 	asklog.Log
