@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// TestStreamIsAskedForAgain: the GET stream is requested again after a status that a proxy, or a tool server that is restarting or busy,
-// may send. It is not requested again after a status that says that the server offers no stream.
+// TestStreamIsAskedForAgain: the GET stream is requested again after a status that a proxy, or a tool server that is restarting or busy or has
+// not seen the end of the stream before, may send. It is not requested again after a status that says that the server offers no stream.
 func TestStreamIsAskedForAgain(t *testing.T) {
-	for status, again := range map[int]bool{502: true, 503: true, 429: true, 405: false, 404: false, 501: false} {
+	for status, again := range map[int]bool{502: true, 503: true, 429: true, 409: true, 405: false, 404: false, 501: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int64

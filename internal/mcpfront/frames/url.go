@@ -426,9 +426,13 @@ func (r *remote) events(body io.Reader, id []byte) error {
 }
 
 // offersNone reports whether a status says that the server offers no GET stream. Another status may come from a proxy,
-// or from a server that is restarting or busy.
+// from a server that is restarting or busy, or from one that takes the stream before for open.
 func offersNone(status int) bool {
-	return status/100 < 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout || status == http.StatusNotImplemented
+	switch status {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	}
+	return status/100 < 5 || status == http.StatusNotImplemented
 }
 
 // listen reads the tool server's messages that belong to no request. It ends if the server says
