@@ -73,13 +73,14 @@ var sseData = []byte("data:")
 
 // ReadEventLine reads one line of a stream of server-sent events, which ends in LF or CR LF. It
 // passes the value of a data field to add, in parts and without the line end, and calls first
-// before the first part. It reports whether the line was empty, which ends an event.
-func ReadEventLine(in *bufio.Reader, first func() error, add func([]byte) error) (empty bool, err error) {
+// before the first part. It passes any other line that is not empty, and not very long, to other,
+// which may be nil. It reports whether the line was empty, which ends an event.
+func ReadEventLine(in *bufio.Reader, first func() error, add func([]byte) error, other func([]byte)) (empty bool, err error) {
 	var field []byte // the line's start
-	data := false
+	data, whole := false, true
 	for {
 		part, err := in.ReadSlice('\n')
-		if !data && len(field) < maxSSEField {
+		if whole = whole && len(field) < maxSSEField; !data && whole {
 			field = append(field, part...)
 			if rest, ok := bytes.CutPrefix(field, sseData); ok {
 				data = true
@@ -100,6 +101,13 @@ func ReadEventLine(in *bufio.Reader, first func() error, add func([]byte) error)
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		return !data && err == nil && len(bytes.TrimRight(field, "\r\n")) == 0, err
+		if data || err != nil {
+			return false, err
+		}
+		line := bytes.TrimRight(field, "\r\n")
+		if len(line) > 0 && whole && other != nil {
+			other(line)
+		}
+		return len(line) == 0, nil
 	}
 }

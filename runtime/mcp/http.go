@@ -223,7 +223,7 @@ func (l *httpLink) events(ctx context.Context, id int64, body io.Reader) (*answe
 	in := bufio.NewReaderSize(body, 64<<10)
 	m := newMessage(l.limit)
 	for {
-		empty, err := mcpraw.ReadEventLine(in, m.line, m.add)
+		empty, err := mcpraw.ReadEventLine(in, m.line, m.add, nil)
 		if empty && !m.Blank() {
 			if a := l.event(ctx, id, m); a != nil {
 				return a, nil

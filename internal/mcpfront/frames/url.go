@@ -32,8 +32,8 @@ type Endpoint struct {
 }
 
 // remote is a tool server over streamable HTTP: one POST for each message, and one GET for
-// messages that belong to no request. It writes nothing twice: it follows no redirect, reuses
-// no connection and resumes no broken stream.
+// messages that belong to no request. It writes nothing twice: it follows no redirect and reuses
+// no connection. The rest of a broken stream is asked for with a GET.
 type remote struct {
 	Endpoint
 	frames  *Frames // limits of what arrives
@@ -56,9 +56,6 @@ type remote struct {
 	posts     map[Key]*posted // POSTs under way of a revision without a handshake
 	order     sync.Mutex      // held while a message is delivered, so that they are delivered one by one
 }
-
-// listenPause is the pause between two GETs; it doubles up to listenMost while they fail.
-const listenPause, listenMost = time.Second, 30 * time.Second
 
 // Dial makes an Upstream of an endpoint. It does not connect yet.
 func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {
@@ -287,7 +284,7 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	case took && kind == "application/json":
 		r.single(id, method, resp.Body)
 	case took && kind == "text/event-stream":
-		if err := r.events(resp.Body, id); err != nil {
+		if err := r.follow(ctx, id, method, resp.Body); err != nil {
 			r.cut(ctx, id, method, "its stream ended before the answer: "+err.Error())
 		}
 	case resp.StatusCode/100 == 2:
@@ -397,7 +394,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 
 // events delivers the messages of a stream. With an id it returns nil once the answer to that id
 // came, or a message of that id that does not pass: both end the exchange. Otherwise it returns an error when the stream ends.
-func (r *remote) events(body io.Reader, id []byte) error {
+func (r *remote) events(body io.Reader, id []byte, at *place) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	b := r.frames.begin()
 	for {
@@ -406,7 +403,7 @@ func (r *remote) events(body io.Reader, id []byte) error {
 				return nil
 			}
 			return b.add([]byte("\n"))
-		}, b.add)
+		}, b.add, at.field)
 		if empty && !b.blank {
 			f := b.end()
 			mine := id != nil && (f.Bad != "" || f.IsAnswer()) && KeyOf(f.RawID) == KeyOf(id)
@@ -417,52 +414,11 @@ func (r *remote) events(body io.Reader, id []byte) error {
 		}
 		if empty {
 			b = r.frames.begin()
+			at.passed()
 		}
 		if err != nil {
 			b.drop()
 			return err
-		}
-	}
-}
-
-// offersNone reports whether a status says that the server offers no GET stream. Another status may come from a proxy,
-// from a server that is restarting or busy, or from one that takes the stream before for open.
-func offersNone(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	}
-	return status/100 < 5 || status == http.StatusNotImplemented
-}
-
-// listen reads the tool server's messages that belong to no request. It ends if the server says
-// with a status that it offers no such stream.
-func (r *remote) listen() {
-	for pause := listenPause; r.life.Err() == nil; pause = min(2*pause, listenMost) {
-		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.URL, nil)
-		if err != nil {
-			return // the URL was good for every POST
-		}
-		r.head(req, r.handshake())
-		req.Header.Set("Accept", "text/event-stream")
-		resp, err := r.rt.RoundTrip(req)
-		if err == nil {
-			if resp.StatusCode == http.StatusOK {
-				pause, err = listenPause, r.events(resp.Body, nil)
-			} else {
-				err = fmt.Errorf("HTTP status %s", resp.Status)
-			}
-			_ = resp.Body.Close()
-			if offersNone(resp.StatusCode) && resp.StatusCode != http.StatusOK {
-				return
-			}
-		}
-		r.Log.Debug("the tool server's stream ended", "error", err)
-		select {
-		case <-time.After(pause):
-		case <-r.life.Done():
-		case <-r.gone:
-			return
 		}
 	}
 }
