@@ -147,21 +147,22 @@ func TestToolServerBehindAURL(t *testing.T) {
 	}
 }
 
-// TestOneWriteOnAnEndpointThatFails: however an endpoint fails, it gets a call only once, and a call
-// without a clear answer is in doubt.
-func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
+// endpointAnswer is how an endpoint answers a call.
+type endpointAnswer struct {
+	do      func(http.ResponseWriter)
+	has     string
+	writes  int64
+	recalls string // what a repeat gets
+}
+
+func endpointAnswers() map[string]endpointAnswer {
 	json := func(body string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, body)
 		}
 	}
-	answers := map[string]struct {
-		do      func(http.ResponseWriter)
-		has     string
-		writes  int64
-		recalls string // what a repeat gets
-	}{
+	return map[string]endpointAnswer{
 		"500":      {func(w http.ResponseWriter) { w.WriteHeader(500) }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"cut":      {func(w http.ResponseWriter) { c, _, _ := http.NewResponseController(w).Hijack(); _ = c.Close() }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"redirect": {func(w http.ResponseWriter) { w.Header().Set("Location", "/other"); w.WriteHeader(307) }, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
@@ -181,15 +182,18 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\ndata: b\"}]}}\n\n")
 		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"json with a line end in a text": {json("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\nb\"}]}}"), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"lines":                          {json("{\r\n  \"jsonrpc\": \"2.0\",\n\"id\": 1,\n  \"result\": {\n\"content\": [\n ]\n}\n}\n"), `"content": [`, 1, "replayed"},
-		"empty array":                    {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array without the answer":       {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array that is too long":         {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array with the answer":          {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
-		"result with a code":             {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
-		"failure with a code":            {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
-		"error":                          {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
+		"json with a line end in a text":   {json("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\nb\"}]}}"), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"lines":                            {json("{\r\n  \"jsonrpc\": \"2.0\",\n\"id\": 1,\n  \"result\": {\n\"content\": [\n ]\n}\n}\n"), `"content": [`, 1, "replayed"},
+		"empty array":                      {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array without the answer":         {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array that is too long":           {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array with the answer":            {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
+		"result with a code":               {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
+		"failure with a code":              {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
+		"error":                            {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
+		"result and an error that is null": {json(`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"error":null}`), `"result":{"content":[]}`, 1, "replayed"},
+		"error and a result that is null":  {json(`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":7,"message":"no"}}`), `"error":{"code":7`, 1, `"error":{"code":7`},
+		"result and an error":              {json(`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"error":{"code":7,"message":"no"}}`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"answer with status 201": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(201)
@@ -207,7 +211,12 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 			io.WriteString(w, "event: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":1,\"result\":{\"content\":[]}}\n\n")
 		}, `"result":{"content":[]}`, 1, "replayed"},
 	}
-	for name, a := range answers {
+}
+
+// TestOneWriteOnAnEndpointThatFails: however an endpoint fails, it gets a call only once, and a call
+// without a clear answer is in doubt.
+func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
+	for name, a := range endpointAnswers() {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

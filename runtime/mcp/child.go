@@ -248,7 +248,7 @@ func (c *child) deliver(m *message) {
 		c.log.Warn("tool server answered a request that is not waited for", "id", string(m.env.RawID), "bytes", m.result.bytes+m.fault.bytes)
 		return
 	}
-	ready <- &answer{result: m.result, fault: m.fault}
+	ready <- answerIn(m)
 }
 
 func (c *child) answerRequests() {

@@ -214,7 +214,7 @@ func (l *httpLink) mine(m *message, id int64) (*answer, error) {
 	if got, ok := m.number(); !ok || got != id {
 		return nil, fmt.Errorf("answer is for request %q, not %d", m.env.RawID, id)
 	}
-	return &answer{result: m.result, fault: m.fault}, nil
+	return answerIn(m), nil
 }
 
 // events reads a stream of server-sent events until the answer to request id. The data of an

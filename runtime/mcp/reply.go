@@ -57,6 +57,19 @@ func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	return runtime.Reply{}, fmt.Errorf("reply has neither a result nor an error")
 }
 
+// answerIn is the answer that a message is. JSON-RPC 1.0 has both members, of which one is null.
+func answerIn(m *message) *answer {
+	a := &answer{result: m.result, fault: m.fault}
+	switch {
+	case !a.result.present || !a.fault.present:
+	case string(a.fault.data) == "null":
+		a.fault = capture{}
+	case string(a.result.data) == "null":
+		a.result = capture{}
+	}
+	return a
+}
+
 // control returns the result of a request that is not a call: handshake, list.
 func (a *answer) control() (json.RawMessage, error) {
 	switch {

@@ -37,7 +37,7 @@ func TestCaptureAtItsLimit(t *testing.T) {
 func answerOf(msg string) *answer {
 	s := scan(msg, 1000, len(msg))
 	s.done()
-	return &answer{result: s.result, fault: s.fault}
+	return answerIn(s)
 }
 
 func TestReplies(t *testing.T) {
@@ -60,6 +60,9 @@ func TestReplies(t *testing.T) {
 		{`{"id":1,"result":{"a":01}}`, "", "no JSON object"},
 		{`{"id":1,"error":"no"}`, "", "error member"},
 		{`{"id":1,"error":{"code":1},"result":{}}`, "", "both"},
+		{`{"id":1,"error":null,"result":{}}`, "SUCCESS", ""},
+		{`{"id":1,"error":{"code":-32603},"result":null}`, "FAILURE", ""},
+		{`{"id":1,"error":null,"result":null}`, "", "null"},
 		{`{"id":1}`, "", "neither"},
 	} {
 		r, err := answerOf(c.msg).reply(1)

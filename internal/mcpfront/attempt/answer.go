@@ -24,11 +24,14 @@ type answer struct {
 // recorded whole.
 func ReadAnswer(f *frames.Frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
-	switch {
-	case f.Result.Present() && f.Fault.Present():
-		return answer{Answer: mcpanswer.Answer{Meaning: mcpraw.IsDoubt, Why: "it has both a result and an error"}}, nil
-	case !f.Result.Present():
+	switch null := func(s mcpraw.Span) bool {
+		b, err := f.Bytes(s, keep)
+		return err == nil && string(b) == "null"
+	}; {
+	case !f.Result.Present(), f.Fault.Present() && null(f.Result): // JSON-RPC 1.0 has both members, of which one is null
 		at = f.Fault
+	case f.Fault.Present() && !null(f.Fault):
+		return answer{Answer: mcpanswer.Answer{Meaning: mcpraw.IsDoubt, Why: "it has both a result and an error"}}, nil
 	}
 	value, err := f.Bytes(at, keep)
 	if err != nil {
