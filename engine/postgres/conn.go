@@ -29,6 +29,7 @@ type database struct {
 	o      Options
 	log    *slog.Logger
 	pool   *pgxpool.Pool
+	spare  *pgxpool.Pool // for urgent requests
 	health health
 	line   line
 	away   atomic.Bool // the newest request for a connection got no server
@@ -58,7 +59,6 @@ type line struct {
 }
 
 func (d *database) configure(c *pgxpool.Config) {
-	c.MaxConns = int32(d.o.Conns)
 	bounded(c.ConnConfig) // the pool would set two minutes
 	c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
 		if to := d.place.target.Load(); to != nil {
@@ -72,6 +72,27 @@ func (d *database) configure(c *pgxpool.Config) {
 		return err
 	}
 	c.AfterConnect = d.admit
+}
+
+// connect makes the pools. It connects to no server yet.
+func (d *database) connect(ctx context.Context, c *pgxpool.Config) (err error) {
+	d.configure(c)
+	spare := c.Copy()
+	spare.MaxConns = int32(max(1, d.o.Conns/5))
+	c.MaxConns = int32(max(min(2, d.o.Conns), d.o.Conns-int(spare.MaxConns))) // one of them listens
+	if d.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
+		return err
+	}
+	if d.spare, err = pgxpool.NewWithConfig(ctx, spare); err != nil {
+		d.pool.Close()
+	}
+	return err
+}
+
+// disconnect closes the pools.
+func (d *database) disconnect() {
+	d.spare.Close()
+	d.pool.Close()
 }
 
 // hear stores the newest warning of the server.
@@ -248,6 +269,12 @@ func (d *database) with(ctx context.Context, do func(context.Context, *pgxpool.C
 	return do(ctx, c)
 }
 
+type isUrgent struct{}
+
+// urgent lets a request have a connection although all others wait for an answer, for example because somebody has locked the rows
+// that they need. Otherwise the session would not be renewed meanwhile, and the sends under its leases would end.
+func urgent(ctx context.Context) context.Context { return context.WithValue(ctx, isUrgent{}, true) }
+
 // awayPause is the pause between two requests for a connection while no server answers.
 const awayPause = 50 * time.Millisecond
 
@@ -255,6 +282,13 @@ const awayPause = 50 * time.Millisecond
 // time. Otherwise all waiting goroutines of all processes would connect again and again, and keep a starting server
 // from starting.
 func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	if ctx.Value(isUrgent{}) != nil {
+		c, err := d.spare.Acquire(ctx)
+		if err != nil {
+			d.place.look(ctx, d, err)
+		}
+		return c, err
+	}
 	away := d.away.Load()
 	if away {
 		if err := d.asks.enter(ctx, d.health.stop, struct{}{}); err != nil {

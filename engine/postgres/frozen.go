@@ -31,7 +31,7 @@ func (d *database) keepMoving() {
 		case <-d.health.stop:
 			return
 		}
-		ctx, cancel := context.WithTimeout(d.health.life, d.o.Lease)
+		ctx, cancel := context.WithTimeout(urgent(d.health.life), d.o.Lease)
 		ended := 0
 		err := d.once(ctx, "look for frozen processes", func(ctx context.Context, c *pgxpool.Conn) error {
 			return c.QueryRow(ctx, endFrozenSQL, d.o.Lease.Seconds(), lastSent).Scan(&ended)

@@ -29,7 +29,7 @@ type Options struct {
 	Keyring chain.Keyring
 	// Committers is how many transactions with appends are under way at once. Zero is 4.
 	Committers int
-	// Conns is the largest number of connections. Zero is 16 plus one for each committer.
+	// Conns is the largest number of connections, at least 3. Zero is 16 plus one for each committer.
 	Conns  int
 	Clock  func() time.Time
 	Logger *slog.Logger

@@ -138,6 +138,7 @@ func (p *place) look(ctx context.Context, d *database, cause error) {
 	d.line.moved = d.line.cluster != ""
 	d.line.mu.Unlock()
 	p.target.Store(found)
+	d.spare.Reset()
 	d.pool.Reset() // no connection to the other shard is used again
 }
 

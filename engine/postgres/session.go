@@ -97,7 +97,7 @@ func (s *Store) renew(ctx context.Context) error {
 	s.session.renewing.Lock()
 	defer s.session.renewing.Unlock()
 	id := s.session.number()
-	return s.ask(ctx, "renew the session", func(ctx context.Context, c *pgxpool.Conn) error {
+	return s.ask(urgent(ctx), "renew the session", func(ctx context.Context, c *pgxpool.Conn) error {
 		// A connection that gets no answer must not use up all the time that the session has left.
 		ctx, cancel := context.WithTimeout(ctx, s.o.Lease/3)
 		defer cancel()

@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,4 +81,44 @@ func TestStoppedClientHoldsNoLock(t *testing.T) {
 		t.Fatal("the erasure waits for a stopped process")
 	}
 	made(t, s, "")
+}
+
+// TestLockedRowsEndNoSend: somebody has locked rows of many calls, and callers who want these have all connections of a process. It
+// renews its session all the same, and a send of another call goes on.
+func TestLockedRowsEndNoSend(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	s := open(t, pgserver.DSN(p), postgres.Options{Lease: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	_, lease := begun(t, s)
+	locked := make([][16]byte, 40)
+	for i := range locked {
+		b, l := begun(t, s)
+		s.Release(l)
+		locked[i] = [16]byte(b.TraceID)
+	}
+	b := &pgx.Batch{}
+	b.Queue("SELECT 1 FROM tgad.heads WHERE trace = ANY ($1) FOR UPDATE", locked)
+	b.Queue("SELECT 1") // it is not taken for a process that stands still
+	stopped(t, p, b)
+	sends, end := s.While(bg, lease)
+	defer end()
+	ctx, cancel := context.WithDeadline(bg, time.Now().Add(time.Minute))
+	var callers sync.WaitGroup
+	defer func() {
+		cancel()
+		callers.Wait()
+	}()
+	for _, id := range locked {
+		callers.Go(func() { _, _ = s.Acquire(ctx, id) }) // it waits
+	}
+	until(t, "nothing else has a connection", func() bool {
+		return query(t, p, "SELECT (count(*) >= 15)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "true"
+	})
+	soon := query(t, p, "SELECT (clock_timestamp() + interval '4 s')::text")
+	until(t, "the session is renewed", func() bool {
+		return query(t, p, "SELECT (expires > $1::timestamptz)::text FROM tgad.sessions", soon) == "true"
+	})
+	if err := context.Cause(sends); err != nil {
+		t.Errorf("the send ended: %v", err)
+	}
 }

@@ -78,12 +78,11 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 	s.traces.init()
 	s.changed.init()
 	s.place.asks, s.place.own, s.place.locate = true, config.ConnConfig.Copy(), locate
-	s.configure(config)
-	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	if err := s.connect(ctx, config); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "open: %w", err)
 	}
 	if err := s.begin(ctx); err != nil {
-		s.pool.Close()
+		s.disconnect()
 		return nil, err
 	}
 	s.commits.start(s)
@@ -158,7 +157,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	// If this fails, the session expires by itself.
 	_, err := s.pool.Exec(ctx, "UPDATE tgad.sessions SET ended = true WHERE shard = $1 AND session = $2", s.o.Shard, s.session.number())
-	s.pool.Close()
+	s.disconnect()
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "close: the leases of this process end in %s: %w", s.o.Lease, err)
 	}
