@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
@@ -98,12 +99,36 @@ func migrateOver(ctx context.Context, conn *pgx.Conn, months int) (done Migrated
 // rowsInRest is the code of the database for a partition whose rows are in the default partition.
 const rowsInRest = "23514"
 
+// noLock is the code of the database for a lock that was not granted in time.
+const noLock = "55P03"
+
+// partitionTries is how often the partition of a month is tried, with a pause between two tries.
+const partitionTries, partitionPause = 5, time.Second
+
 // makePartition makes the partition of a month, an SQL expression with an argument. It returns false if the rest has rows of the
 // month: those stay where they are, and the month gets no partition.
+//
+// A partition needs the table for itself, and appends wait behind that request. So somebody who reads for long would stop the fleet:
+// the request is given up after [swapWait].
 func makePartition(ctx context.Context, conn *pgx.Conn, month string, arg any) (made bool, err error) {
-	_, err = conn.Exec(ctx, "SELECT tgad.make_partition("+month+")", arg)
-	if raised(err, rowsInRest) {
+	for try := 1; ; try++ {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+swapWait+"'"); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "SELECT tgad.make_partition("+month+")", arg)
+			return err
+		})
+		if !raised(err, noLock) || try == partitionTries || ctx.Err() != nil {
+			break
+		}
+		rest(ctx, partitionPause)
+	}
+	switch {
+	case raised(err, rowsInRest):
 		return false, nil
+	case raised(err, noLock):
+		return false, tga.Errorf(tga.StateLockAcquireFailed, "make the partition of a month: others have the table: %w", err)
 	}
 	return err == nil, err
 }

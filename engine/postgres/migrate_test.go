@@ -125,3 +125,35 @@ func TestMonthInTheRestStaysThere(t *testing.T) {
 		}
 	}
 }
+
+// TestNewMonthBesideALongReadHoldsNothingUp: somebody reads the entries for long, as a dump does, while a month gets its partition. Appends
+// go on. The month gets its partition once the reader is gone; until then the migration says that it has to be made again.
+func TestNewMonthBesideALongReadHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	s := open(t, pgserver.DSN(p), postgres.Options{})
+	b := &pgx.Batch{}
+	b.Queue("LOCK TABLE tgad.entries IN ACCESS SHARE MODE")
+	stopped(t, p, b)
+	if err := postgres.Migrate(bg, pgserver.DSN(p)); err != nil {
+		t.Errorf("migrate, with every month there: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := postgres.MigrateUntil(bg, pgserver.DSN(p), 4)
+		ended <- err
+	}()
+	until(t, "the migration waits", func() bool {
+		return query(t, p, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock')::text") == "true"
+	})
+	begun(t, s)
+	if err := <-ended; tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Errorf("migrate: %v", err)
+	}
+	if err := p.Exec("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'"); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := postgres.MigrateUntil(bg, pgserver.DSN(p), 4); err != nil || done.Until == "" {
+		t.Errorf("migrate: %+v, %v", done, err)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -255,8 +254,7 @@ func (x *retirer) swap(ctx context.Context) error {
 		}
 		return nil
 	})
-	var e *pgconn.PgError
-	if errors.As(err, &e) && e.Code == "55P03" { // the lock was not granted in time
+	if raised(err, noLock) {
 		return tga.Errorf(tga.StateLockAcquireFailed, "others have the table: %w", err)
 	}
 	return err
