@@ -75,3 +75,42 @@ func TestStoreThatIsNotOpenIsMissed(t *testing.T) {
 		t.Errorf("a call of another store: %v, %v", res.State, err)
 	}
 }
+
+// TestNamespaceIsPlacedOnOneShard: a placement ends after the shard has made the store of the namespace, and before the shard of the
+// rest knows. Then somebody names another shard. The namespace gets no second store there.
+func TestNamespaceIsPlacedOnOneShard(t *testing.T) {
+	t.Parallel()
+	one, two := migrated(t), migrated(t)
+	for _, a := range []postgres.AddingShard{
+		{DSN: pgserver.DSN(one), Name: "one", URL: pgserver.DSN(one)}, {DSN: pgserver.DSN(two), Name: "two", URL: pgserver.DSN(two), Of: pgserver.DSN(one)},
+	} {
+		if _, err := postgres.AddShard(bg, quiet, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := one.Exec("CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''the placement ends here''; END'",
+		"CREATE TRIGGER no BEFORE INSERT ON tgad.placements FOR EACH ROW EXECUTE FUNCTION public.no()"); err != nil {
+		t.Fatal(err)
+	}
+	place := func(shard string) error {
+		_, err := postgres.Place(bg, pgserver.DSN(one), quiet, postgres.Placing{Namespace: "b", Shard: shard})
+		return err
+	}
+	if err := place("two"); err == nil {
+		t.Fatal("the placement has not ended early")
+	}
+	if err := one.Exec("DROP TRIGGER no ON tgad.placements"); err != nil {
+		t.Fatal(err)
+	}
+	if err := place("one"); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("another shard: %v", err)
+	}
+	if err := place("two"); err != nil {
+		t.Errorf("the same shard: %v", err)
+	}
+	for name, s := range map[string]*pgserver.Server{"one": one, "two": two} {
+		if n := query(t, s, "SELECT count(*)::text FROM tgad.placements WHERE owner = 'two' AND store = 1"); n != "1" {
+			t.Errorf("shard %s has the store on shard two: %s", name, n)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -184,8 +185,8 @@ type Placing struct {
 // namespaces without a store of their own (the store of the rest), with the rights of [Migrate]. Called again, it completes a call
 // that was interrupted.
 //
-// VALIDATION_ERROR: the namespace has a store on another shard, or it has calls in the store of the rest already. Such calls stay
-// where they are, and so does the namespace.
+// VALIDATION_ERROR: the namespace has a store on another shard, or an interrupted call may have made it there, or the namespace has
+// calls in the store of the rest already. Such calls stay where they are, and so does the namespace.
 func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, err error) {
 	err = onShard(ctx, dsn, o, func(c *copier) error {
 		if r, err = readRoutes(ctx, c.conn); err != nil {
@@ -200,7 +201,7 @@ func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, er
 		case p.Namespace == "":
 			return tga.Errorf(tga.ValidationError, "a namespace has a name")
 		}
-		store, secret, err := c.claim(ctx, r, p.Namespace)
+		store, secret, err := c.claim(ctx, r, p)
 		if err != nil {
 			return err
 		}
@@ -228,15 +229,16 @@ func Place(ctx context.Context, dsn string, o Options, p Placing) (r *Routes, er
 	return r, spread(ctx, dsn, o, r)
 }
 
-// claim gives a namespace the number of a store. It makes sure that no trace of the namespace has begun in the store of the rest;
+// claim gives a namespace the number of a store, and the number a shard. It makes sure that no trace of the namespace has begun in the store of the rest;
 // from then on none can.
-func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store int32, secret []byte, err error) {
+func (c *copier) claim(ctx context.Context, r *Routes, p Placing) (store int32, secret []byte, err error) {
+	namespace := p.Namespace
 	if secret, err = c.secret(ctx, r.Rest); err != nil {
 		return 0, nil, err
 	}
 	store, ok := r.Namespaces[namespace]
 	if ok {
-		return store, secret, c.keep(ctx, r, namespace)
+		return store, secret, c.keep(ctx, r, store, p)
 	}
 	if has, err := c.hasCalls(ctx, r, namespace); has || err != nil { // before the transaction, because it may take long
 		if err == nil {
@@ -260,7 +262,7 @@ func (c *copier) claim(ctx context.Context, r *Routes, namespace string) (store 
 	}); err != nil {
 		return 0, nil, err
 	}
-	return store, secret, c.keep(ctx, r, namespace)
+	return store, secret, c.keep(ctx, r, store, p)
 }
 
 func (c *copier) hasCalls(ctx context.Context, r *Routes, namespace string) (has bool, err error) {
@@ -276,16 +278,37 @@ func stays(r *Routes, namespace string) error {
 // before the number was given has ended its transaction by now, and is visible. If there is such a call, the namespace gives the
 // number back; otherwise no store would take its new calls. If not, keep makes the number durable before a store is made under it:
 // a standby that was promoted without the number would let calls of the namespace begin in the store of the rest.
-func (c *copier) keep(ctx context.Context, r *Routes, namespace string) error {
-	has, err := c.hasCalls(ctx, r, namespace)
+func (c *copier) keep(ctx context.Context, r *Routes, store int32, p Placing) error {
+	has, err := c.hasCalls(ctx, r, p.Namespace)
 	switch {
 	case err != nil:
 		return err
 	case has:
-		_, err = c.conn.Exec(ctx, "DELETE FROM tgad.namespaces WHERE namespace = $1", namespace)
-		return errors.Join(stays(r, namespace), err)
+		_, err = c.conn.Exec(ctx, "DELETE FROM tgad.namespaces WHERE namespace = $1", p.Namespace)
+		return errors.Join(stays(r, p.Namespace), err)
+	}
+	if err := c.aim(ctx, r, store, p); err != nil {
+		return err
 	}
 	return c.durable(ctx, c.conn)
+}
+
+// aim stores on which shard a store is to be made, before it is made there. A call for another shard is refused from then on: the
+// interrupted one may have made the store, and this shard does not know. The row stays, and means nothing once the shard knows.
+func (c *copier) aim(ctx context.Context, r *Routes, store int32, p Placing) error {
+	if _, known := r.Placements[store]; known {
+		return nil
+	}
+	row := fmt.Sprintf("placing %d", store) // of the store of the rest, so that it moves with that
+	if _, err := c.conn.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", r.Rest, row, []byte(p.Shard)); err != nil {
+		return err
+	}
+	var shard []byte
+	err := c.conn.QueryRow(ctx, "SELECT value FROM tgad.meta WHERE shard = $1 AND name = $2", r.Rest, row).Scan(&shard)
+	if err == nil && string(shard) != p.Shard {
+		err = tga.Errorf(tga.ValidationError, "namespace %q may have store %d on shard %q already: place it there, and then move it", p.Namespace, store, shard)
+	}
+	return err
 }
 
 // secret returns the secret of a store, and makes it if there is none. All stores of a fleet have the same secret.
