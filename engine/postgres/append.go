@@ -215,15 +215,16 @@ func (s *Store) know(ctx context.Context, id tga.ID, fresh bool) (standing, erro
 
 // mayAppend checks the lease of a part against the leases of this process, and, if fresh is set,
 // against the head that was read now. Its errors distinguish a lease that was overtaken from a
-// lease that was never granted.
+// lease that was never granted. A lease may have been granted to a session that has ended since; the
+// present one has another number.
 func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
 	h, ok := s.leases.of(p.lease)
-	if ok && (!fresh || st.epoch == p.lease.Epoch && st.session == h.session) {
+	if ok && h.session == s.session.number() && (!fresh || st.epoch == p.lease.Epoch && st.session == h.session) {
 		p.session = h.session
 		return nil
 	}
 	if ok {
-		s.leases.end(p.lease) // another process has overtaken it
+		s.leases.end(p.lease) // another process has overtaken it, or ended its session
 	}
 	id, epoch := p.lease.TraceID, p.lease.Epoch
 	if uint32(epoch) == 0 || epoch > st.epoch && epoch > s.session.newest() {

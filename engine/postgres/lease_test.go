@@ -3,10 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
@@ -126,5 +130,54 @@ func TestWeakLeaseKeepsNobodyOut(t *testing.T) {
 	strong, err := b.Acquire(bg, id)
 	if err != nil || a.Current(weak) || !b.Current(strong) {
 		t.Errorf("%v; weak %v, new %v", err, a.Current(weak), b.Current(strong))
+	}
+}
+
+// TestLeaseOfAnEndedSession: while a lease waits for the lock of its row, the session that asked for it is ended, and the process begins
+// another one. The database grants the lease to the old session then. The first append says at once that the lease is over.
+func TestLeaseOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	s := open(t, pgserver.DSN(p), postgres.Options{Lease: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	x, lease := begun(t, s)
+	s.Release(lease)
+	until(t, "the release", func() bool { return query(t, p, "SELECT session::text FROM tgad.heads") == "0" })
+	b := &pgx.Batch{}
+	b.Queue("SELECT 1 FROM tgad.heads FOR UPDATE")
+	b.Queue("SELECT 1") // it is not taken for a process that stands still
+	stopped(t, p, b)
+	type granted struct {
+		lease chain.Lease
+		err   error
+	}
+	asked := make(chan granted, 1)
+	go func() {
+		lease, err := s.Acquire(bg, x.TraceID)
+		asked <- granted{lease, err}
+	}()
+	until(t, "the request waits", func() bool {
+		return query(t, p, "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tgad.acquire%')::text") == "true"
+	})
+	before := s.Fleet().Stats().Session
+	if err := p.Exec("UPDATE tgad.sessions SET ended = true"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "another session", func() bool { return s.Fleet().Stats().Session > before })
+	if err := p.Exec("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query = 'SELECT 1'"); err != nil {
+		t.Fatal(err)
+	}
+	got := <-asked
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	began := time.Now()
+	if _, err := s.Append(bg, got.lease, x.End(tga.StatusSuccess)); tga.CodeOf(err) != tga.StateConcurrentExecution {
+		t.Errorf("append after %s: %v", time.Since(began), err)
+	}
+	s.Release(got.lease)
+	if lease, err := s.Acquire(bg, x.TraceID); err != nil {
+		t.Error(err)
+	} else if _, err := s.Append(bg, lease, x.End(tga.StatusSuccess)); err != nil {
+		t.Error(err)
 	}
 }
