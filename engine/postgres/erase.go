@@ -187,14 +187,14 @@ func (e *planner) take(ctx context.Context, st standing) error {
 		}
 		return err
 	}
-	if sealrules.Gone(st.entries) {
+	keys, err := e.keysOf(ctx, st)
+	if err == nil && sealrules.Gone(st.entries) && len(keys) == len(st.entries) { // nothing lies beside it
 		e.done.Already++
 		return nil
 	}
 	if len(e.m.Traces) == chain.MaxErased || len(e.m.Keys) >= chain.MaxErased {
 		return tga.Errorf(tga.LimitExceeded, "erase: over %d traces or keys at once", chain.MaxErased)
 	}
-	keys, err := e.keysOf(ctx, st)
 	if err == nil {
 		err = sealrules.Own(e.s.ringed.ring, keys, &e.m.Keys, &e.done)
 	}

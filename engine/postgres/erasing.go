@@ -222,7 +222,8 @@ const (
 // of the order.
 func (s eraser) eraseTrace(ctx context.Context, m *erasing, id tga.ID) error {
 	return s.underLease(ctx, id, func(st *standing, p *part) (*job, error) {
-		if sealrules.Gone(st.entries) {
+		// The entries alone do not say it: those of a retired month are bare, and what lies beside the trace is still there.
+		if sealrules.Gone(st.entries) && slices.ContainsFunc(st.trace.Notes, func(n tga.Note) bool { return n.Kind == tga.NoteErased }) {
 			return nil, nil
 		}
 		bare := sealrules.Bare(st.entries)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +13,12 @@ import (
 
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // beganIn is a trace id of a month.
@@ -258,4 +262,54 @@ func TestMoveBesideARetirementKeepsItsCopy(t *testing.T) {
 	if n := query(t, x.one, "SELECT count(*)::text FROM tgad.entries WHERE shard = $1 AND parts IS NOT NULL", x.store); n != "4" {
 		t.Errorf("%s of 4 entries have what they carry", n)
 	}
+}
+
+// TestErasureAfterARetirement: a call whose month was retired still has evidence beside it. An erasure takes that, with its key, and
+// leaves its note. The next one finds nothing.
+func TestErasureAfterARetirement(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	dsn := pgserver.DSN(p)
+	query(t, p, "SELECT coalesce(tgad.make_partition('2024-05-01'::date)::text, '')")
+	ring := new(chaintest.Ring)
+	o := postgres.Options{Keyring: ring}
+	s := open(t, dsn, o)
+	id := beganIn(2024, time.May)
+	res, err := governed(t, s, &outside{sends: map[string]int{}}).Call(bg, runtime.Request{TraceID: id, Server: "payments", Tool: "charge", Key: "k"})
+	if err != nil || res.State != tga.Completed {
+		t.Fatalf("%v, %v", res.State, err)
+	}
+	value := []byte("what the tool server says")
+	digest := tga.Sum(value)
+	evidence := chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.EvidenceKey(digest, id), Value: value}
+	lease, err := s.Acquire(bg, id)
+	if err == nil {
+		_, err = s.Append(bg, lease, chain.Batch{Attachments: []chain.Attachment{evidence},
+			Notes: []chain.NewNote{{Kind: tga.NoteDoubt, Who: "tgad", Body: []byte(`{"answer":"unknown","evidence_digest":"` + digest.String() + `"}`)}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Release(lease)
+	if done, err := postgres.Retire(bg, dsn, o, postgres.Retiring{Year: 2024, Month: time.May, Archive: all}); err != nil || done.Traces != 1 {
+		t.Fatalf("retire: %+v, %v", done, err)
+	}
+	stored := func() string {
+		return query(t, p, "SELECT count(*)::text FROM tgad.attachments WHERE kind = $1 AND key = $2", int16(evidence.Kind), evidence.Key)
+	}
+	if stored() != "1" {
+		t.Fatal("the evidence is not there")
+	}
+	until(t, "the release", func() bool { return query(t, p, "SELECT session::text FROM tgad.heads") == "0" })
+	for _, want := range []chain.Erased{{Traces: 1, Keys: 1, Unsealed: 1}, {Already: 1}} {
+		done, err := s.Fleet().Erase(bg, byOperator(chain.Erasure{Traces: []tga.ID{id}}))
+		if err != nil || !reflect.DeepEqual(done, want) || stored() != "0" {
+			t.Errorf("erased %+v, %v, want %+v; evidence rows: %s", done, err, want, stored())
+		}
+		until(t, "the release", func() bool { return query(t, p, "SELECT session::text FROM tgad.heads") == "0" })
+	}
+	if !isErased(t, s, id) {
+		t.Error("the trace does not say that it was erased")
+	}
+	checked(t, s)
 }
