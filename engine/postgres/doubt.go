@@ -171,6 +171,7 @@ func (f Fleet) EndQuarantine(ctx context.Context, who string) error {
 	}
 	if err := s.once(ctx, "end the quarantine", func(ctx context.Context, c *pgxpool.Conn) error {
 		return s.transaction(ctx, c.Conn(), func(b *pgx.Batch) {
+			b.Queue("SELECT tgad.must_be_here($1)", s.o.Shard)
 			b.Queue("UPDATE tgad.meta SET value = '' WHERE shard = $1 AND name = 'quarantine'", s.o.Shard)
 		})
 	}); err != nil {

@@ -70,7 +70,7 @@ func (d *Duty) resign(ctx context.Context, session, epoch int64) error {
 	ctx, cancel := lasting(ctx, leadGrace)
 	defer cancel()
 	return d.s.asked(ctx, "go off duty", func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT tgad.resign($1, $2, $3, $4)", d.s.o.Shard, d.name, session, epoch)
+		_, err := c.Exec(ctx, "SELECT tgad.must_be_here($1), tgad.resign($1, $2, $3, $4)", d.s.o.Shard, d.name, session, epoch)
 		return err
 	})
 }

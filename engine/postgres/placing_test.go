@@ -411,3 +411,31 @@ func TestOldRoutesAreRefused(t *testing.T) {
 		t.Errorf("the restored shard says %q, and has %s sessions", got, open)
 	}
 }
+
+// TestFenceStandsBeforeRareChanges: the store is fenced and its copy is being compared. A process that still knows the old shard goes
+// off duty, ends a quarantine, and erases a subject. Each is refused, and no row changes.
+func TestFenceStandsBeforeRareChanges(t *testing.T) {
+	t.Parallel()
+	x := newMoving(t)
+	path, ring := ringFile(t, true)
+	s := open(t, pgserver.DSN(x.one), postgres.Options{Shard: x.store, Lease: time.Second, Keyring: ring(path), Logger: quiet.Logger})
+	made(t, s, "alice", x.namespace)
+	if err := errors.Join(s.Fleet().Freeze("a checkpoint says so"), s.Fleet().Unfreeze(bg, true, "somebody")); err != nil {
+		t.Fatal(err)
+	}
+	duty := s.Fleet().Duty("some")
+	if _, mine, err := duty.Take(bg); err != nil || !mine {
+		t.Fatalf("take: %v, %v", mine, err)
+	}
+	x.before(x.there(), "compare")
+	rows := x.rows(x.one)
+	_, erased := s.Fleet().Erase(bg, byOperator(chain.Erasure{Namespace: x.namespace, Subject: "alice"}))
+	for what, err := range map[string]error{"off duty": duty.Leave(bg), "end of the quarantine": s.Fleet().EndQuarantine(bg, "somebody"), "erasure": erased} {
+		if e := new(postgres.Elsewhere); !errors.As(err, &e) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if is := x.rows(x.one); is != rows {
+		t.Errorf("the rows are\n%s\nand were\n%s", is, rows)
+	}
+}

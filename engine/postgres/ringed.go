@@ -249,7 +249,7 @@ func (r *ringed) keyFor(ctx context.Context, p *part) (chain.KeyID, error) {
 // retire has no process seal anything new under keys.
 func (r *ringed) retire(ctx context.Context, keys []chain.KeyID) error {
 	return r.s.ask(ctx, "retire data keys", func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT tgad.retire_keys($1, $2)", r.s.o.Shard, numbersOf(keys))
+		_, err := c.Exec(ctx, "SELECT tgad.must_be_here($1), tgad.retire_keys($1, $2)", r.s.o.Shard, numbersOf(keys))
 		return err
 	})
 }

@@ -152,7 +152,7 @@ func (x *moving) placed(s *pgserver.Server) string {
 func (x *moving) rows(s *pgserver.Server) string {
 	x.t.Helper()
 	var all []string
-	for _, table := range []string{"heads", "entries", "notes", "checkpoints", "ledger", "attachments", "leaves", "pending", "sessions", "meta", "tiles", "signed_notes", "duties"} {
+	for _, table := range []string{"heads", "entries", "notes", "checkpoints", "ledger", "attachments", "leaves", "pending", "sessions", "meta", "tiles", "signed_notes", "duties", "data_keys", "owner_keys", "erasing"} {
 		all = append(all, query(x.t, s, "SELECT '"+table+" ' || count(*) || coalesce(md5(string_agg(t::text, ' ' ORDER BY t::text)), '') FROM tgad."+table+" t WHERE shard = $1", x.store))
 	}
 	return strings.Join(all, "\n")
