@@ -169,7 +169,7 @@ func (c *Change) free(r *Record) error {
 
 // served checks a call that is never sent. It is appended together with its effect, which is
 // either the settled effect of its key or an error of this trace alone. Any other effect would
-// let a caller record an outcome that never happened.
+// let a caller record an outcome that never happened, or an answer that nobody gave.
 func (c *Change) served(r *Record, statusOf func(tga.ID, uint64) (string, error)) error {
 	refuse := func(format string, args ...any) error {
 		return tga.Errorf(tga.StateInvalidTransition, "append to trace %s, call never sent: "+format, append([]any{c.Trace}, args...)...).In(c.Trace)
@@ -192,6 +192,15 @@ func (c *Change) served(r *Record, statusOf func(tga.ID, uint64) (string, error)
 		return refuse("replayed from %v, settled by %s", from, r.TraceID)
 	case r.RequestDigest != c.digest(c.Call.Call.Call):
 		return refuse("trace %s was for another request", r.TraceID)
+	case len(c.Effect.Effect.DocumentHashes) > 0:
+		return refuse("it binds documents of its own, and serves those of trace %s", r.TraceID)
+	}
+	if named, ok := c.Effect.Meta[tga.MetaReplayedEffect]; ok && named != r.EffectDigest.String() {
+		return refuse("meta.replayed_effect is %.80v, the effect of trace %s is %s", named, r.TraceID, r.EffectDigest)
+	}
+	// The class of an undone record is no longer the one that its effect names.
+	if class, ok := c.Effect.Meta[tga.MetaOutcomeClass]; ok && class != r.Class.String() && r.Class != ClassCompensated {
+		return refuse("meta.outcome_class is %.80v, that of trace %s is %s", class, r.TraceID, r.Class)
 	}
 	recorded, err := statusOf(r.TraceID, r.EffectSeq)
 	if err != nil {

@@ -157,6 +157,13 @@ func TestServedCallNeedsItsEffect(t *testing.T) {
 	other := done
 	other.RequestDigest = request
 	from := func(id tga.ID) tga.Meta { return tga.Meta{tga.MetaReplayedFrom: id.String()} }
+	undone := done
+	undone.Class = ClassCompensated
+	saying := func(name, value string) *tga.Artifact {
+		return effect(tga.StatusSuccess, tga.Meta{tga.MetaReplayedFrom: traceA.String(), name: value})
+	}
+	answering := effect(tga.StatusSuccess, from(traceA))
+	answering.Effect.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: request}}
 	recorded := func(status string, err error) func(tga.ID, uint64) (string, error) {
 		return func(trace tga.ID, seq uint64) (string, error) {
 			if trace != traceA || seq != 4 {
@@ -184,6 +191,12 @@ func TestServedCallNeedsItsEffect(t *testing.T) {
 		"from another":         {3, 4, effect(tga.StatusSuccess, from(traceB)), &done, success, tga.StateInvalidTransition},
 		"another request":      {3, 4, effect(tga.StatusSuccess, from(traceA)), &other, success, tga.StateInvalidTransition},
 		"another status":       {3, 4, effect(tga.StatusFailure, from(traceA)), &done, success, tga.StateInvalidTransition},
+		"its digest":           {3, 4, saying(tga.MetaReplayedEffect, done.EffectDigest.String()), &done, success, ""},
+		"another digest":       {3, 4, saying(tga.MetaReplayedEffect, request.String()), &done, success, tga.StateInvalidTransition},
+		"its class":            {3, 4, saying(tga.MetaOutcomeClass, "success"), &done, success, ""},
+		"another class":        {3, 4, saying(tga.MetaOutcomeClass, "compensated"), &done, success, tga.StateInvalidTransition},
+		"undone since":         {3, 4, saying(tga.MetaOutcomeClass, "success"), &undone, success, ""},
+		"an answer of its own": {3, 4, answering, &done, success, tga.StateInvalidTransition},
 		"unreadable":           {3, 4, effect(tga.StatusSuccess, from(traceA)), &done, recorded("", errGone), ""},
 	} {
 		change := Change{

@@ -161,7 +161,7 @@ func (b *Builder) Serve(from tga.ID, status string) chain.Batch {
 		code = string(tga.ToolError)
 	}
 	call := b.MintCall(tga.AttemptNone)
-	effect := b.MintEffect(status, code, []byte(`{"ok":1}`), tga.Meta{tga.MetaReplayedFrom: from.String()})
+	effect := b.MintEffect(status, code, nil, tga.Meta{tga.MetaReplayedFrom: from.String()})
 	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: call}, effect}}
 }
 
