@@ -164,12 +164,16 @@ func (im *importer) see(epoch uint64) error {
 func (x *incoming) over() bool { return len(x.entries)+len(x.notes) == 0 }
 
 // next makes the next step of the trace: the entries up to the head that the next note names, and the
-// notes with that head. So each step has the form of an append, as [checker.leaf] expects.
+// notes with that head. An effect is apart from its call if that was sent. So each step has the form of
+// an append, as [checker.leaf] and a monitor expect.
 func (x *incoming) next(t *chain.Trace) (*step, error) {
 	s := &step{before: fold{Trace: t}, after: t.Successor(), room: rooms.Get().(*room)}
 	at := func() bool { return len(x.notes) > 0 && x.notes[0].HeadDigest == s.after.Head.Digest }
 	for len(x.entries) > 0 && !at() {
 		e := &x.entries[0]
+		if sent := s.after.Call; e.Type == tga.EffectType && len(s.entries) > 0 && sent != nil && !ledger.NeverSent(sent) {
+			break
+		}
 		if err := s.after.Apply(e); err != nil {
 			return nil, err
 		}
