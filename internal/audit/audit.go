@@ -17,6 +17,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Record is one step of a governed call, and who made it.
@@ -29,9 +30,9 @@ type Record struct {
 	State   string     `json:"state,omitempty"` // of the trace after the step; empty for a note
 	Digest  tga.Digest `json:"digest"`          // of the entry or note in the log
 
-	// By is who made the step, if the log names somebody: the submitter, the voters, the resolver.
-	// Caller, Agent and Subject are those of the call's request: the peer that the daemon identified,
-	// the agent that the caller named, and the client of the caller whose call it is.
+	// By is who made the step, if the log names somebody: the submitter, the voters, the resolver, the
+	// peer that appended it. Caller, Agent and Subject are those of the call's request: the peer that the
+	// daemon identified, the agent that the caller named, and the client of the caller whose call it is.
 	By      string `json:"by,omitempty"`
 	Caller  string `json:"caller,omitempty"`
 	Agent   string `json:"agent,omitempty"`
@@ -70,9 +71,11 @@ type Entry struct {
 	Artifact *tga.Artifact
 }
 
-// Call is what a record needs of a call: its namespace and its request; nil if that is erased.
+// Call is what a record needs of a call: its namespace and its request, nil if that is erased. Appender is
+// the peer that appended the request, "" if the daemon made it.
 type Call struct {
 	Namespace string
+	Appender  string
 	Request   *tga.Artifact
 }
 
@@ -124,8 +127,24 @@ func NewReader(trace func(context.Context, tga.ID) (wire.Timeline, error)) *Read
 			return Call{Namespace: t.Namespace}, err
 		}
 		first, err := entry(t.Entries[0])
-		return Call{t.Namespace, first.Artifact}, err
+		if err != nil {
+			return Call{}, err
+		}
+		x, err := Said(wire.LogLine{Notes: t.Notes})
+		return Call{t.Namespace, x.appender(id, 1), first.Artifact}, err
 	})
+}
+
+// appender returns the peer that appended an entry, "" if the daemon made it. The note that says so is in
+// the append of the entry.
+func (x *Append) appender(trace tga.ID, seq uint64) string {
+	t := chain.Trace{}
+	for i := range x.Notes {
+		if x.Notes[i].TraceID == trace {
+			t.Notes = append(t.Notes, x.Notes[i])
+		}
+	}
+	return runtime.Appender(&t, seq)
 }
 
 // NewLogReader makes a reader of a log in this process. It calls call for a trace whose request came before
@@ -134,10 +153,10 @@ func NewLogReader(call func(context.Context, tga.ID) (Call, error)) *Reader {
 	return &Reader{call: call, known: map[tga.ID]request{}}
 }
 
-func requestOf(a *tga.Artifact) (q request) {
+func requestOf(a *tga.Artifact, appender string) (q request) {
 	if a != nil {
 		q = request{
-			caller: a.Meta.String(tga.MetaSubmitter), agent: a.Request.AgentID.String(), subject: a.Meta.String(tga.MetaSubject), namespace: a.Meta.String(tga.MetaNamespace),
+			caller: cmp.Or(appender, a.Meta.String(tga.MetaSubmitter)), agent: a.Request.AgentID.String(), subject: a.Meta.String(tga.MetaSubject), namespace: a.Meta.String(tga.MetaNamespace),
 			server: a.Request.Proposal.ToolServer, tool: a.Request.Proposal.ToolName, traceparent: a.Meta.String(tga.MetaSpanContext),
 		}
 		q.namespace = cmp.Or(q.namespace, tga.DefaultNamespace)
@@ -158,8 +177,9 @@ func (r *Reader) Records(ctx context.Context, line wire.LogLine) ([]Record, erro
 func (r *Reader) Of(ctx context.Context, x Append) (all []Record, err error) {
 	for i := range x.Entries {
 		e := &x.Entries[i]
+		by := x.appender(e.TraceID, e.Seq)
 		if e.Type == tga.RequestType {
-			r.remember(e.TraceID, requestOf(e.Artifact))
+			r.remember(e.TraceID, requestOf(e.Artifact, by))
 		}
 		rec, err := r.record(ctx, x.Cursor, e.TraceID)
 		if err != nil {
@@ -167,6 +187,9 @@ func (r *Reader) Of(ctx context.Context, x Append) (all []Record, err error) {
 		}
 		rec.ID, rec.Time, rec.Digest, rec.State = fmt.Sprintf("%s:%d", e.TraceID, e.Seq), e.TS, e.Digest, e.To.String()
 		rec.step(e.Type, e.Artifact)
+		if e.Artifact != nil {
+			rec.By = cmp.Or(rec.By, by)
+		}
 		all = append(all, rec)
 		if e.To.Terminal() {
 			delete(r.known, e.TraceID)
@@ -221,7 +244,7 @@ func (r *Reader) record(ctx context.Context, cursor string, trace tga.ID) (Recor
 		if err != nil {
 			return Record{}, err
 		}
-		q = requestOf(c.Request)
+		q = requestOf(c.Request, c.Appender)
 		q.namespace = c.Namespace
 		r.remember(trace, q)
 	}

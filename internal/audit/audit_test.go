@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit"
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -287,5 +288,37 @@ func TestErasedRequestNamesNoNamespace(t *testing.T) {
 	all, err := audit.NewLogReader(nil).Of(t.Context(), audit.Append{Entries: []audit.Entry{{LogEntry: tga.LogEntry{TraceID: id, Seq: 1, Type: tga.RequestType}, Artifact: whole}}})
 	if err != nil || len(all) != 1 || all[0].Namespace != tga.DefaultNamespace {
 		t.Errorf("a request that names none: %+v, %v", all, err)
+	}
+}
+
+// TestAppendedStepsSayWhoAppendedThem: of a request, a decision and an effect that a peer made itself, the log
+// names the peer in a note, and the records name it too.
+func TestAppendedStepsSayWhoAppendedThem(t *testing.T) {
+	c := calls(t)
+	whole := read(t, c, "")
+	id := chaintest.ID(1, 0)
+	lease, err := c.Lease(t.Context(), id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range chaintest.Artifacts(chaintest.Options{Seed: 1, Verdict: tga.Deny})[:2] {
+		if _, err := c.Append(t.Context(), id, wire.AppendRequest{Lease: lease.Lease, Artifacts: []wire.NewArtifact{{Artifact: a.Canonical}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	who, after := whole[0].Caller, whole[len(whole)-1].Cursor
+	all := read(t, c, after)
+	if len(all) != 4 {
+		t.Fatalf("%d records: %+v", len(all), all)
+	}
+	for i, r := range all {
+		if r.TraceID != id || r.By != who || r.Caller != who {
+			t.Errorf("record %+v, want it by %s", r, who)
+		}
+		if i == 1 { // the request came before the first line
+			if again := read(t, c, r.Cursor); fmt.Sprint(again) != fmt.Sprint(all[2:]) {
+				t.Errorf("after %s: %+v\nwant %+v", r.Cursor, again, all[2:])
+			}
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/audit/deliver"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -114,7 +115,7 @@ func (a auditLog) Call(ctx context.Context, id tga.ID) (audit.Call, error) {
 	if err != nil {
 		return audit.Call{}, err
 	}
-	return audit.Call{Namespace: t.Namespace, Request: t.Request}, nil
+	return audit.Call{Namespace: t.Namespace, Appender: runtime.Appender(t, 1), Request: t.Request}, nil
 }
 
 // Mark implements [deliver.Log].

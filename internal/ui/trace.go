@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/internal/picture"
 	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 	"github.com/tgad/tgad/wal/chain"
@@ -84,7 +85,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 func facts(t *chain.Trace) (facts g.Group) {
 	if t.Request != nil {
 		q := t.Request.Request
-		facts = append(facts, fact("tool", tool(q.Proposal.ToolServer, q.Proposal.ToolName)), fact("key", text(story.Key(t))), fact("handed in by", text(t.Request.Meta.String(tga.MetaSubmitter))))
+		facts = append(facts, fact("tool", tool(q.Proposal.ToolServer, q.Proposal.ToolName)), fact("key", text(story.Key(t))), fact("handed in by", text(runtime.SubmitterOf(t))))
 	}
 	facts = append(facts, fact("state", text(story.Standing(t))), fact("namespace", text(t.Namespace)))
 	if t.Deadline != 0 {
