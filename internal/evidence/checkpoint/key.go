@@ -159,7 +159,7 @@ type trusted struct {
 }
 
 // TrustKeys returns Keys that trust one public key of an origin. It also recognizes the signatures of
-// witnesses; [Keys.Open] returns those.
+// witnesses; [Keys.Open] returns those. A witness may be given twice, as where it has two addresses.
 func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error) {
 	v, err := note.NewVerifier(public)
 	if err != nil {
@@ -168,7 +168,14 @@ func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error)
 	if origin == "" {
 		origin = v.Name()
 	}
-	return &Keys{origin: origin, log: []trusted{{v, math.MaxInt64}}, others: witnesses}, nil
+	k := &Keys{origin: origin, log: []trusted{{v, math.MaxInt64}}}
+	for _, w := range witnesses {
+		same := func(o note.Verifier) bool { return o.Name() == w.Name() && o.KeyHash() == w.KeyHash() }
+		if !slices.ContainsFunc(k.others, same) { // package note opens nothing under a key that it has twice
+			k.others = append(k.others, w)
+		}
+	}
+	return k, nil
 }
 
 // Origin returns the origin that the keys sign for.

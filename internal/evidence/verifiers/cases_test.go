@@ -291,7 +291,7 @@ func (g *grid) signatures(w *world) {
 		g.t.Fatal(err)
 	}
 	cosigned := string(w.checkpoint(4, witnesses...))
-	for name, of := range map[string][]string{"none": nil, "one": public[:1], "both": public, "the other, in its own form": {four}, "one twice": {public[0], public[0]}, "the store's own": {g.key.Public}} {
+	for name, of := range map[string][]string{"none": nil, "one": public[:1], "both": public, "the other, in its own form": {four}, "one twice": {public[0], public[0]}, "one in both forms": {four, public[1]}, "the store's own": {g.key.Public}} {
 		g.replaceNote("cosigned, reader trusts "+name, w, cosigned, trust{key: g.key.Public, witnesses: of})
 	}
 	known := trust{key: g.key.Public, witnesses: public}

@@ -360,7 +360,8 @@ class Keys:
     """The keys of an origin that are trusted, and those of witnesses."""
 
     def __init__(self, origin, first, witnesses):
-        self.origin, self.log, self.witnesses = origin or first.name, [first], witnesses
+        self.origin, self.log = origin or first.name, [first]
+        self.witnesses = [k for i, k in enumerate(witnesses) if k.id not in [w.id for w in witnesses[:i]]]
 
     def open(self, note):
         """Size and head of a checkpoint, and the names of the witnesses that signed it."""
