@@ -209,8 +209,14 @@ func (k *Keeper) signsNow(s checkpoint.Signer) bool {
 	return v.Name() == s.Name() && v.KeyHash() == s.KeyHash()
 }
 
-// mayHandOver refuses the options if neither Signer nor Former is the key that signs for the store now.
+// mayHandOver refuses the options if neither Signer nor Former is the key that signs for the store now, or
+// if Signer was that key before. It is asked before a hand-over is kept: one that nobody follows would keep
+// the store from its next start.
 func (k *Keeper) mayHandOver() error {
+	if !k.signsNow(k.opts.Signer) && k.trusted().Had(k.opts.Signer) {
+		return tga.Errorf(tga.PermissionDenied, "key %s handed %s over before, and no verifier believes a key that comes back: make a new key",
+			k.opts.Signer.Public, k.opts.Origin)
+	}
 	if !k.signsNow(k.opts.Signer) && (k.opts.Former == nil || !k.signsNow(*k.opts.Former)) {
 		return tga.Errorf(tga.PermissionDenied, "the checkpoints of %s are signed by key %s: name it as former key, so that it hands over to %s",
 			k.opts.Origin, k.trusted().Newest().Name(), k.opts.Signer.Public)

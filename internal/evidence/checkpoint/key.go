@@ -237,6 +237,11 @@ func (k *Keys) verifiers() []note.Verifier {
 // Newest returns the key that the origin signs with now.
 func (k *Keys) Newest() note.Verifier { return k.log[len(k.log)-1] }
 
+// Had reports whether the origin has, or had before, the key of a signer.
+func (k *Keys) Had(s note.Signer) bool {
+	return slices.ContainsFunc(k.log, func(t trusted) bool { return t.Name() == s.Name() && t.KeyHash() == s.KeyHash() })
+}
+
 // open returns the note, if at least one of the keys signed it.
 func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	n, err := k.openNote(raw, by...)
