@@ -64,7 +64,7 @@ export interface Resource {
 }
 
 export interface BeginRequest {
-  /** the caller's own name of this begin, unique and hard to guess. The same from the same peer finds the trace that it led to; another call under it is a conflict */
+  /** the caller's own name of this begin, unique and hard to guess, at most 255 bytes. The same from the same peer finds the trace that it led to; another call under it is a conflict */
   begin_id: string;
   connection?: Connection;
   /** traces whose answers have reached the caller whole: as POST /v1/traces/{id}/delivered of each, in the append that this begin makes anyway */
@@ -145,6 +145,7 @@ export interface Call {
 
 export type StateChanges = Array<StateChange>;
 
+/** the bounds of its texts are counted in bytes */
 export interface StateChange {
   resource_type: string;
   resource_id: string;
@@ -173,13 +174,13 @@ export interface Mismatch {
 
 /** the client's end, where the caller serves clients; a call without a key is told from a repeat of an identical one by it */
 export interface Connection {
-  /** the caller's own name of the connection, unique and hard to guess */
+  /** the caller's own name of the connection, unique and hard to guess, at most 255 bytes */
   id: string;
-  /** path of a file that is locked while the client is there */
+  /** path of a file that is locked while the client is there. A path that leads to no file of the peer's own user is ignored */
   lock?: string;
-  /** path of a file that is locked while the sending process lives */
+  /** path of a file that is locked while the sending process lives; ignored like lock */
   executor?: string;
-  /** the identity that the client has proven */
+  /** the identity that the client has proven, at most 255 bytes */
   subject?: string;
   /** the person at the client can be asked */
   asks?: boolean;
@@ -253,6 +254,7 @@ export interface ResolveRequest {
   status: Status;
   outcome_class?: OutcomeClass;
   summary?: string;
+  /** a code that is none of tgad's is kept in meta.tool_error_code and recorded as TOOL_ERROR */
   error_code?: string;
   error_message?: string;
   /** the answer where it is JSON */

@@ -39,7 +39,7 @@ class CallRequest(_CallRequest, total=False):
 
 
 class _BeginRequest(TypedDict):
-    #: the caller's own name of this begin, unique and hard to guess. The same from the same peer finds the trace that it led to; another call under it is a conflict
+    #: the caller's own name of this begin, unique and hard to guess, at most 255 bytes. The same from the same peer finds the trace that it led to; another call under it is a conflict
     begin_id: str
     tool_server: ToolName
     tool_name: ToolName
@@ -131,6 +131,7 @@ class ResolveRequest(_ResolveRequest, total=False):
     via: Via
     outcome_class: OutcomeClass
     summary: str
+    #: a code that is none of tgad's is kept in meta.tool_error_code and recorded as TOOL_ERROR
     error_code: str
     error_message: str
     #: the answer where it is JSON

@@ -112,16 +112,16 @@ class Mismatch(_Mismatch, total=False):
 
 
 class _Connection(TypedDict):
-    #: the caller's own name of the connection, unique and hard to guess
+    #: the caller's own name of the connection, unique and hard to guess, at most 255 bytes
     id: str
 
 
 class Connection(_Connection, total=False):
-    #: path of a file that is locked while the client is there
+    #: path of a file that is locked while the client is there. A path that leads to no file of the peer's own user is ignored
     lock: str
-    #: path of a file that is locked while the sending process lives
+    #: path of a file that is locked while the sending process lives; ignored like lock
     executor: str
-    #: the identity that the client has proven
+    #: the identity that the client has proven, at most 255 bytes
     subject: str
     #: the person at the client can be asked
     asks: bool
