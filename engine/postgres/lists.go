@@ -232,6 +232,7 @@ const notErased = " AND NOT EXISTS (SELECT 1 FROM tgad.lists_again a WHERE a.sha
 // page returns the statement that reads a page. For several states it reads each state by its index, and takes the newest rows of all.
 // With one condition for all states the server would read all rows of the frequent states if another state is rare.
 func (l *Lists) page(q search.Query) (text string, args []any) {
+	q.Namespace = listedNamespace(q.Namespace)
 	from := "tgad.lists l WHERE shard = $1"
 	if len(q.States) > 1 {
 		var each []string

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -281,6 +282,21 @@ func TestListHasWhatWasAppendedBefore(t *testing.T) {
 				t.Errorf("process %d: %v, %v, want %s", i, page, err, id)
 			}
 		}
+	}
+}
+
+// TestListsTakeALongNamespace: an index of PostgreSQL has no row for it, and the lists must not stop at it for ever.
+func TestListsTakeALongNamespace(t *testing.T) {
+	t.Parallel()
+	s := newListed(t, 1)
+	long := make([]byte, 9000) // which PostgreSQL cannot make much smaller
+	for i := range long {
+		long[i] = byte(' ' + rand.IntN(90))
+	}
+	for _, namespace := range []string{string(long), string(long[:1024])} {
+		s.Add(chaintest.Options{Meta: tga.Meta{tga.MetaNamespace: namespace}})
+		s.Some(2)
+		s.Agrees(search.Query{Limit: 100}, search.Query{Namespace: namespace, Limit: 100})
 	}
 }
 

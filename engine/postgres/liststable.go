@@ -91,7 +91,7 @@ func (t *listsTable) Put(ctx context.Context, rows []search.Row, last *chain.Lea
 	for i := range rows {
 		r := &rows[i]
 		ids[i], since[i], states[i], classes[i] = [16]byte(r.ID), int64(r.Since), int16(r.State), int16(r.Class)
-		namespaces[i], servers[i], tools[i], keys[i] = []byte(r.Namespace), []byte(r.Server), []byte(r.Tool), []byte(r.Key)
+		namespaces[i], servers[i], tools[i], keys[i] = []byte(listedNamespace(r.Namespace)), []byte(r.Server), []byte(r.Tool), []byte(r.Key)
 	}
 	var position *int64
 	var leaf []byte
@@ -109,6 +109,18 @@ func (t *listsTable) Put(ctx context.Context, rows []search.Row, last *chain.Lea
 		_, err := c.Exec(ctx, "SELECT tgad.count_lists()")
 		return err
 	})
+}
+
+// mostListed is the longest namespace that the lists have as it is, in bytes.
+const mostListed = 1024
+
+// listedNamespace is a namespace as the lists have it: a long one by its digest. An index of PostgreSQL takes at most
+// 2704 bytes of a row, and one row that cannot be written would stop the lists for ever.
+func listedNamespace(namespace string) string {
+	if len(namespace) <= mostListed {
+		return namespace
+	}
+	return tga.Sum([]byte(namespace)).String()
 }
 
 // Find implements [search.Table].
