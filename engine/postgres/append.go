@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/keyspace"
@@ -265,6 +266,9 @@ func (s *Store) link(ctx context.Context, p *part) error {
 			return err
 		}
 		p.entries, p.newest = append(p.entries, e), max(p.newest, e.TS)
+	}
+	if strings.Contains(p.after.Namespace, "\x00") {
+		return tga.Errorf(tga.ValidationError, "namespace %q: PostgreSQL has no text with a zero byte", p.after.Namespace).In(p.lease.TraceID)
 	}
 	for _, n := range p.batch.Notes {
 		note, err := p.after.AppendNote(n, ts)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -297,6 +298,21 @@ func TestListsTakeALongNamespace(t *testing.T) {
 		s.Add(chaintest.Options{Meta: tga.Meta{tga.MetaNamespace: namespace}})
 		s.Some(2)
 		s.Agrees(search.Query{Limit: 100}, search.Query{Namespace: namespace, Limit: 100})
+	}
+}
+
+// TestNamespaceWithAZeroByteIsRefused: PostgreSQL has no such text. The caller must not try it again for ever.
+func TestNamespaceWithAZeroByteIsRefused(t *testing.T) {
+	t.Parallel()
+	dsn, shard := database(t)
+	s := open(t, dsn, postgres.Options{Shard: shard})
+	lease, err := s.Acquire(bg, chaintest.ID(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := chaintest.Artifacts(chaintest.Options{Seed: 1, Meta: tga.Meta{tga.MetaNamespace: "a\x00b"}})[0]
+	if _, err := s.Append(bg, lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: request}}}); !errors.Is(err, tga.ValidationError) {
+		t.Errorf("error %v", err)
 	}
 }
 
