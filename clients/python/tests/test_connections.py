@@ -1,6 +1,7 @@
 """What a client does with its connections. Run it with python3 -m unittest."""
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
@@ -184,10 +185,10 @@ class Answers(Asking):
 
 
 class Follows(unittest.TestCase):
-    def follows(self, answers):
+    def follows(self, answers, begin=lambda client: client.follow_trace("t", 4), most=None):
         """Follows a trace after its entry 4 with both clients, at a daemon that answers each connection with the next text."""
         for blocking in (True, False):
-            begun = time.monotonic()
+            begun, self.asked = time.monotonic(), []
             with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(directory + "/s")
                 listener.listen()
@@ -196,18 +197,23 @@ class Follows(unittest.TestCase):
                     for text in left:
                         connection, _ = listener.accept()
                         with connection:
-                            connection.recv(9999)
+                            self.asked.append(connection.recv(9999).split()[1].decode())
                             connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + text)
 
                 threading.Thread(target=serve, daemon=True).start()
 
                 async def run():
-                    return [item async for item in tgad.AsyncClient(directory + "/s").follow_trace("t", 4)]
+                    items = []
+                    async for item in begin(tgad.AsyncClient(directory + "/s")):
+                        items.append(item)
+                        if len(items) == most:
+                            break
+                    return items
 
                 if blocking:
                     signal.setitimer(signal.ITIMER_REAL, 5)
                     try:
-                        yield list(tgad.Client(directory + "/s").follow_trace("t", 4))
+                        yield list(itertools.islice(begin(tgad.Client(directory + "/s")), most))
                     finally:
                         signal.setitimer(signal.ITIMER_REAL, 0)
                 else:
@@ -238,6 +244,14 @@ class Follows(unittest.TestCase):
         whole = [b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text) for text in (stops, line)]
         for items in self.follows(cut + whole):
             self.assertEqual([item["entry"]["sequence_number"] for item in items], [5])
+
+    def test_the_end_of_the_log_is_found_once(self):
+        """A follower from the end of the log misses nothing that is appended before its first line, while it has no connection."""
+        texts = [b"# HELP x\ntgad_log_cursor 1.5e+06\n", b'{"cursor":"1500001"}\n']
+        metrics, line = [b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text) for text in texts]
+        for items in self.follows([b"", metrics, b"", b"1\r\n\n\r\n", line], lambda client: client.follow("newest"), 1):
+            self.assertEqual([item["cursor"] for item in items], ["1500001"])
+            self.assertEqual(self.asked, ["/metrics"] * 2 + ["/v1/log?after=1500000&follow=1"] * 3)
 
 
 if __name__ == "__main__":

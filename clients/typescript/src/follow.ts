@@ -39,6 +39,12 @@ export async function* follow<T>(wires: Wires, of: Source<T>, after: string | un
   let pause = firstPause;
   for (;;) {
     try {
+      if (!of.ends && after === 'newest') {
+        // Where the log ends now. Without that number a break before the first item would move the beginning to the end of then.
+        for await (const line of wires.stream(get('/metrics'), signal)) {
+          if (line.startsWith('tgad_log_cursor ')) after = String(Number(line.split(' ')[1]));
+        }
+      }
       for await (const line of wires.stream(get(of.path, { after, follow: '1' }), signal)) {
         if (line.trim() === '') continue; // only a keep-alive
         if (line.startsWith('{"problem":')) throw errorOf(members(line).get('problem') ?? '{}');

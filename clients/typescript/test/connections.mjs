@@ -89,6 +89,25 @@ for (const [answers, numbers] of [
   streams.close();
 }
 
+// A follower from the end of the log misses nothing that is appended before its first line, while it has no connection.
+const paths = [];
+const ends = ['', chunk('# HELP x\ntgad_log_cursor 1.5e+06\n') + end, '', chunk('\n'), chunk('{"cursor":"1500001"}\n') + end];
+const breaks = net.createServer((connection) => {
+  connection.on('error', () => {});
+  connection.once('data', (text) => {
+    paths.push(String(text).split(' ')[1]);
+    connection.end(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${ends.shift() ?? end}`);
+  });
+});
+const ended = new Client({ socket: await listen(breaks) });
+for await (const item of ended.follow({ after: 'newest', signal: AbortSignal.timeout(5000) })) {
+  assert.equal(item.cursor, '1500001');
+  break;
+}
+assert.deepEqual(paths, [...Array(2).fill('/metrics'), ...Array(3).fill('/v1/log?after=1500000&follow=1')]);
+ended.close();
+breaks.close();
+
 // A line of a stream that comes in many parts is copied once, not once for each part.
 const part = 'x'.repeat(1024);
 const parts = 500;

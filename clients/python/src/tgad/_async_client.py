@@ -168,6 +168,10 @@ class AsyncClient:
     async def _follow(self, at: _verbs.Followed) -> AsyncIterator[Any]:
         while True:
             try:
+                opening = at.opening()
+                if opening is not None:
+                    async for line in self._wires.stream(opening):
+                        at.find(line)
                 async for line in self._wires.stream(at.request()):
                     item = at.take(line)
                     if item is not None:

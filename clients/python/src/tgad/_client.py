@@ -194,6 +194,10 @@ class Client:
     def _follow(self, at: _verbs.Followed) -> Iterator[Any]:
         while True:
             try:
+                opening = at.opening()
+                if opening is not None:
+                    for line in self._wires.stream(opening):
+                        at.find(line)
                 for line in self._wires.stream(at.request()):
                     item = at.take(line)
                     if item is not None:

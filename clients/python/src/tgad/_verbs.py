@@ -238,6 +238,16 @@ class Followed:
         self._over = False
         self.pause = FIRST_PAUSE
 
+    def opening(self) -> Optional[Request]:
+        """What is asked before the next connection, None for nothing: where the log ends now, for a follower that begins
+        there. Without that number a break before the first line would move the beginning to the end of then."""
+        return get("/metrics") if self._trace is None and self._after == "newest" else None
+
+    def find(self, line: bytes) -> None:
+        """Reads a line of the answer to the opening."""
+        if line.startswith(b"tgad_log_cursor "):
+            self._after = str(int(float(line.split()[1])))
+
     def request(self) -> Request:
         """The request of the next connection."""
         path = "/v1/log" if self._trace is None else trace_path(self._trace, "/entries")
