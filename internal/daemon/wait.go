@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -82,7 +83,7 @@ func (q *request) wait(limit time.Duration) *wait {
 	defer w.mu.Unlock()
 	w.unhook = context.AfterFunc(q.r.Context(), func() { w.letGo(nil) })
 	if limit > 0 {
-		w.timer = time.AfterFunc(limit+lastWords, func() { w.letGo(errStillAtIt) })
+		w.timer = time.AfterFunc(min(limit, math.MaxInt64-lastWords)+lastWords, func() { w.letGo(errStillAtIt) })
 	}
 	return w
 }

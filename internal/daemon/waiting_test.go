@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -52,6 +53,21 @@ func TestCallerWhoLeavesCutsNothingOff(t *testing.T) {
 	}
 	if n := b.tool.sends("slow"); n != 1 {
 		t.Errorf("%d sends", n)
+	}
+}
+
+// TestLongestWaitIsWaited: a caller may give the longest time that there is.
+func TestLongestWaitIsWaited(t *testing.T) {
+	b := start(t, "")
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		time.Sleep(100 * time.Millisecond) // only a daemon that does not wait answers before
+		io.WriteString(w, `"paid"`)
+	})
+	for _, longest := range []time.Duration{math.MaxInt64, math.MaxInt64 - lastWords/2} {
+		status, _, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"`+longest.String()+`"}`, wire.HeaderTimeout, longest.String())
+		if status != http.StatusOK {
+			t.Errorf("%v: %d %s", longest, status, raw)
+		}
 	}
 }
 
