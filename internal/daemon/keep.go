@@ -25,8 +25,8 @@ func (q *request) keep() (any, error) {
 	})
 }
 
-// keptPage limits the values of one answer, in bytes together.
-const keptPage = 4 << 20
+// keptPage limits the names and values of one answer, in bytes together. Tests set another value.
+var keptPage = 4 << 20
 
 // kept lists the values that remote executors keep about a tool server, those after a name.
 func (q *request) kept() (any, error) {
@@ -45,7 +45,7 @@ func (q *request) kept() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if size += len(k.Value); size > keptPage && len(answer.Values) > 0 {
+		if size += len(k.Name) + len(k.Value); size > keptPage && len(answer.Values) > 0 {
 			answer.Next = answer.Values[len(answer.Values)-1].Name
 			break
 		}

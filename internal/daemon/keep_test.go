@@ -58,3 +58,31 @@ func TestKeptValuesOverTheSocket(t *testing.T) {
 		t.Errorf("another tool server has %q", k.Name)
 	}
 }
+
+// TestPageOfShortValuesIsBounded: names take memory too, so very many values without a byte are more than one page.
+func TestPageOfShortValuesIsBounded(t *testing.T) {
+	defer func(most int) { keptPage = most }(keptPage)
+	keptPage = 1000
+	b := start(t, "")
+	want := map[string]bool{}
+	for i := range 12 {
+		name := fmt.Sprintf("%0200d", i)
+		if _, _, err := b.client.Keep(t.Context(), runtime.KeepRequest{Server: "s", Name: name, Value: []byte{}}); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = true
+	}
+	var page wire.KeptValues
+	if _, _, body := b.raw("GET", "/v1/kept?tool_server=s", ""); json.Unmarshal(body, &page) != nil || page.Next == "" || len(page.Values) > 5 {
+		t.Errorf("a page has %d values: %.100s", len(page.Values), body)
+	}
+	for k, err := range b.client.Kept(t.Context(), "", "s") {
+		if err != nil || !want[k.Name] {
+			t.Fatalf("%q %v", k.Name, err)
+		}
+		delete(want, k.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("%d values are not listed", len(want))
+	}
+}
