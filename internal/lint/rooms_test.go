@@ -98,7 +98,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/evidence", "", "engine internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree runtime schemas/tga wal/chain"},
 	{"evidence", "signed checkpoints, receipts and evidence files for a program that embeds the store", "engine internal/evidence internal/evidence/checkpoint internal/ndjson runtime schemas/tga wal/chain"},
 	{"internal/duty", "what one process of a store does at a time, with what it must remember of it", "internal/access internal/evidence/checkpoint"},
-	{"internal/audit", "the log of a store in the forms that audit systems read, and delivered to them", "internal/clip runtime schemas/tga schemas/wire"},
+	{"internal/audit", "the log of a store in the forms that audit systems read, and delivered to them", "internal/clip runtime schemas/tga schemas/wire wal/chain"},
 	{"internal/audit/deliver", "", "internal/access internal/audit internal/duty internal/secretfile schemas/tga"},
 	{"internal/notice", "who is told of what waits for people, and what they were told", "internal/audit/deliver internal/clip internal/clock internal/config internal/duty schemas/tga"},
 	{"internal/redact", `secrets out of arguments and answers, before they are stored`, "runtime schemas/tga"},
