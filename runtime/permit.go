@@ -42,13 +42,13 @@ func (e *executors) permit(trace tga.ID, attempt uint32, r *remote) Permit {
 	mac := hmac.New(sha256.New, secret[:])
 	// Members of fixed width and a length come before the free text, so that no two different
 	// inputs give the same bytes.
-	mac.Write([]byte("tgad permit v2\x00"))
-	mac.Write(trace[:])
-	mac.Write(binary.BigEndian.AppendUint32(nil, attempt))
-	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(r.submitter))))
-	mac.Write([]byte(r.submitter))
-	mac.Write([]byte(r.beginID))
-	return Permit(mac.Sum(nil)[:len(Permit{})])
+	in := make([]byte, 0, 128)
+	in = append(append(in, "tgad permit v2\x00"...), trace[:]...)
+	in = binary.BigEndian.AppendUint32(in, attempt)
+	in = binary.BigEndian.AppendUint32(in, uint32(len(r.submitter)))
+	in = append(append(in, r.submitter...), r.beginID...)
+	mac.Write(in)
+	return Permit(mac.Sum(in[:0])[:len(Permit{})])
 }
 
 // issued is one attempt that was given to a remote executor.
