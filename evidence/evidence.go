@@ -84,8 +84,8 @@ func NewKey(name, file string) (public string, err error) {
 // says why): it can be read, and takes no append, until the program calls [Keeper.Accept]. A place
 // that does not answer within ten seconds is asked again later. ctx is for the opening alone.
 //
-// VALIDATION_ERROR: the key or a file is inside the store, or the key is no key. PERMISSION_DENIED:
-// another key signed before. STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged.
+// VALIDATION_ERROR: the key or a file is inside the store, the key is no key, or the origin has a line end or
+// another control character. PERMISSION_DENIED: another key signed before. STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged.
 func Open(ctx context.Context, db *engine.DB, dir, keyFile string, o Options) (*Keeper, error) {
 	in := keeping.Options{Origin: o.Origin, Every: o.Every, Logger: o.Logger}
 	var err error

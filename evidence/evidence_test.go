@@ -236,3 +236,15 @@ func TestHandsOver(t *testing.T) {
 	w.db, w.k = db, k
 	w.close()
 }
+
+// TestOriginIsOneLine: with an origin that no checkpoint can name, the store would sign what it cannot read at
+// its next start.
+func TestOriginIsOneLine(t *testing.T) {
+	w := newWorld(t)
+	for _, origin := range []string{"payments\n", "pay\tments", "\r", "\xff", strings.Repeat("a", 256)} {
+		if _, err := evidence.Open(t.Context(), w.db, w.dir, w.key, evidence.Options{Origin: origin}); tga.CodeOf(err) != tga.ValidationError {
+			t.Errorf("%q: %v", origin, err)
+		}
+	}
+	w.close()
+}

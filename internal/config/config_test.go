@@ -95,6 +95,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"evidence of a key file with another key", "[evidence]\nkey_file = \"k\"\npublic_key = \"" + vkey + "\"\n", "c.toml:3:", "belongs to signer"},
 		{"evidence with no public key", "[evidence]\nsigner = \"s\"\npublic_key = \"k\"\n", "c.toml:3:", "name+number+key"},
 		{"evidence of an origin of two words", "[evidence]\nkey_file = \"k\"\norigin = \"two words\"\n", "c.toml:3:", "without blanks"},
+		{"evidence of an origin with a tab", "[evidence]\nkey_file = \"k\"\norigin = \"a\\tb\"\n", "c.toml:3:", "control characters"},
 		{"evidence at no place", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\n", "c.toml:3:", "one of file, url, git and witness"},
 		{"evidence at two places at once", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nfile = \"f\"\ngit = \"g\"\n", "c.toml:3:", "one of file, url, git and witness"},
 		{"evidence at a place with a key of another kind", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nfile = \"f\"\nremote = \"r\"\n", "c.toml:5:", "does not belong to a place with file"},

@@ -77,8 +77,8 @@ func (e *Evidence) check(r *report, b Builder) {
 	if e.PublicKey != "" {
 		r.key("evidence.public_key", e.PublicKey, false, b)
 	}
-	if strings.ContainsAny(e.Origin, "\n+ ") || len(e.Origin) > 255 {
-		r.add("evidence.origin", "%.40q: want at most 255 characters without blanks, + and line ends", e.Origin)
+	if strings.ContainsFunc(e.Origin, func(c rune) bool { return c <= ' ' || c == '+' }) || len(e.Origin) > 255 {
+		r.add("evidence.origin", "%.40q: want at most 255 characters without blanks, + and control characters", e.Origin)
 	}
 	witnesses := 0
 	for i := range e.Places {

@@ -117,9 +117,13 @@ type Keeper struct {
 // contradicts one of them, the store is frozen before Open returns.
 //
 // STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged. PERMISSION_DENIED: they were signed by
-// a key that is not the one of the options and did not hand over to it.
+// a key that is not the one of the options and did not hand over to it. VALIDATION_ERROR: no checkpoint
+// can have the origin.
 func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, error) {
 	o = o.withDefaults()
+	if err := checkpoint.CheckOrigin(o.Origin); err != nil {
+		return nil, err
+	}
 	k := &Keeper{opts: o, store: store, log: o.Logger, dir: dir, grown: make(chan struct{})}
 	for _, t := range o.Places {
 		k.places = append(k.places, &place{Target: t, log: o.Logger})

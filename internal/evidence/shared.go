@@ -58,6 +58,9 @@ type shared struct {
 func OpenShared(ctx context.Context, store Store, tables Tables, o Options) (*Keeper, error) {
 	signs := o.Signer.Public != ""
 	o = o.withDefaults()
+	if err := checkpoint.CheckOrigin(o.Origin); err != nil {
+		return nil, err
+	}
 	k := &Keeper{opts: o, store: store, log: o.Logger, grown: make(chan struct{})}
 	s := &shared{k: k, tables: tables, signs: signs, tiles: tilesOf{ctx: context.WithoutCancel(ctx), tables: tables}}
 	s.tiles.s = s

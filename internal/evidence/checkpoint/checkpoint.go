@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/transparency-dev/formats/log"
 	"golang.org/x/mod/sumdb/note"
@@ -22,6 +23,14 @@ type Checkpoint struct {
 
 // Origin returns the origin of a store whose configuration names none.
 func Origin(store tga.ID) string { return "tgad/" + store.String() }
+
+// CheckOrigin refuses an origin that a signed note cannot have: whoever signed it could not read it again.
+func CheckOrigin(origin string) error {
+	if len(origin) > 255 || !utf8.ValidString(origin) || strings.ContainsFunc(origin, func(r rune) bool { return r < ' ' }) {
+		return tga.Errorf(tga.ValidationError, "origin %.80q: want at most 255 characters on one line, without control characters", origin)
+	}
+	return nil
+}
 
 // Text returns the body that is signed.
 func (c Checkpoint) Text() string {
