@@ -65,8 +65,9 @@ type Options struct {
 	TraceCacheCount int
 	TraceCacheBytes int64
 	// FirstSegmentBytes is the size of the first segment of the log. Later segments grow up to
-	// SegmentBytes. Both are multiples of 4096. Zero is 4 MiB and 64 MiB. A segment is filled
-	// with zeros before it is used, so that an append changes no file size.
+	// SegmentBytes. Both are rounded up to multiples of 4096, and to 64 KiB at least. Zero is
+	// 4 MiB and 64 MiB. A segment is filled with zeros before it is used, so that an append
+	// changes no file size.
 	FirstSegmentBytes, SegmentBytes uint32
 	// RewriteShare bounds, in percent of the processors, the background work that makes full
 	// segments of the log smaller: it compresses them and leaves out values that are no longer

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,21 @@ func TestDefaultsStandForWhatIsNotGiven(t *testing.T) {
 	}
 	if o := (Options{FirstSize: 128 << 20}).withDefaults(); o.Size != 128<<20 {
 		t.Errorf("the first segment has %d bytes, the others %d", o.FirstSize, o.Size)
+	}
+}
+
+// TestSegmentsOfAnySizeAreReadAgain: whatever sizes are given, what is acknowledged can be read after the next open.
+func TestSegmentsOfAnySizeAreReadAgain(t *testing.T) {
+	for size, want := range map[uint32]uint32{
+		1: MinSegment, 4096: MinSegment, MinSegment: MinSegment, MinSegment + 1: MinSegment + 4096,
+		MaxSegment: MaxSegment, MaxSegment + 1: MaxSegment, math.MaxUint32: MaxSegment,
+	} {
+		if o := (Options{FirstSize: size, Size: size}).withDefaults(); o.FirstSize != want || o.Size != want {
+			t.Errorf("%d becomes %d and %d, want %d", size, o.FirstSize, o.Size, want)
+		}
+		if _, err := decodeIdentity(appendIdentity(nil, Identity{Number: 1, Size: want}), 1); err != nil {
+			t.Errorf("%d: %v", want, err)
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ type Options struct {
 	Random func([]byte) error // fills a slice with random bytes
 	Logger *slog.Logger
 	// FirstSize is the size of the first segment, and Size that of those which have grown
-	// to it, in bytes: multiples of 4096 from [MinSegment] to [MaxSegment]. Default 4 MiB
-	// and 64 MiB.
+	// to it, in bytes: multiples of 4096 from [MinSegment] to [MaxSegment]. Any other number is
+	// rounded to the next of these. Default 4 MiB and 64 MiB.
 	FirstSize, Size uint32
 	// Handles bounds the files that are kept open for reading. Default 256.
 	Handles int
@@ -40,6 +40,7 @@ func (o Options) withDefaults() Options {
 	if o.FirstSize == 0 {
 		o.FirstSize = min(firstSegment, o.Size)
 	}
+	o.Size, o.FirstSize = readable(o.Size), readable(o.FirstSize)
 	if o.Handles == 0 {
 		o.Handles = 256
 	}
@@ -50,6 +51,13 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// readable rounds the size of a segment to one that decodeIdentity takes: otherwise what is acknowledged in
+// the segment could not be read again.
+func readable(size uint32) uint32 {
+	whole := (uint64(size) + identityLen - 1) / identityLen * identityLen
+	return uint32(min(max(whole, MinSegment), MaxSegment))
 }
 
 // segment is one file of the log.
