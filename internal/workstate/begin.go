@@ -26,6 +26,12 @@ func (s *State) begin(ctx context.Context, kind string, call runtime.Call, uses 
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
+	begun := false
+	defer func() { // also after a panic of a resource
+		if !begun {
+			t.leave()
+		}
+	}()
 	t.keep = kind == boundaryRestore
 	var root *Node
 	if err = t.takeTurns(ctx, uses); err == nil {
@@ -35,9 +41,9 @@ func (s *State) begin(ctx context.Context, kind string, call runtime.Call, uses 
 		err = t.admit(ctx)
 	}
 	if err != nil {
-		t.leave()
 		return nil, err
 	}
+	begun = true
 	t.replay, _ = ctx.Value(recordingKey{}).(Recording)
 	seed := s.seedOf(id)
 	if t.replay.Seed != [2]uint64{} {

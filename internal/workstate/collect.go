@@ -259,7 +259,7 @@ func (f *family) collectOutside(ctx context.Context, roots map[tga.Digest]*Node)
 	for _, s := range states {
 		for _, e := range s.resources.entries {
 			if c, ok := e.resource.(Collector); ok {
-				if err := c.Collect(ctx, live[e.name]); err != nil {
+				if err := guarded(func() error { return c.Collect(ctx, live[e.name]) }); err != nil {
 					return tga.Errorf(codeOr(err, tga.GenericStateError), "collection of %s: %w", e.name, err)
 				}
 			}

@@ -97,7 +97,7 @@ func (t *Tx) check() error {
 	}
 	errs := []error{t.doomed(), t.session.check(t.state.opts.IgnoreReads)}
 	for _, name := range slices.Sorted(maps.Keys(t.branches)) {
-		errs = append(errs, t.branches[name].Check(t.state.opts.IgnoreReads))
+		errs = append(errs, guarded(func() error { return t.branches[name].Check(t.state.opts.IgnoreReads) }))
 	}
 	for _, err := range errs {
 		if err != nil {

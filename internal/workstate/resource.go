@@ -93,9 +93,30 @@ func (r *Registry) AddAs(name string, resource any) error {
 	}
 	e := entry{name: name, resource: resource}
 	e.snapshot, _ = any(resource).(Snapshotter)
-	e.branch, _ = any(resource).(Brancher)
+	if e.branch, _ = any(resource).(Brancher); e.branch == nil && e.snapshot != nil {
+		e.snapshot = contained{e.snapshot}
+	}
 	r.entries = slices.Insert(r.entries, at, e)
 	return nil
+}
+
+// contained makes an error of a panic of a resource that calls take turns at, and of a snapshot that
+// is none. A transaction that did not return would keep its turn for ever.
+type contained struct{ Snapshotter }
+
+func (c contained) Snapshot(ctx context.Context) (n *Node, err error) {
+	err = guarded(func() (err error) {
+		n, err = c.Snapshotter.Snapshot(ctx)
+		return err
+	})
+	if err == nil && n == nil {
+		err = tga.Errorf(tga.GenericStateError, "it returned no node")
+	}
+	return n, err
+}
+
+func (c contained) Restore(ctx context.Context, n *Node) error {
+	return guarded(func() error { return c.Snapshotter.Restore(ctx, n) })
 }
 
 // Get returns the resource of type T; ok is false where there is none.
