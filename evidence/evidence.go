@@ -25,6 +25,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	fnote "github.com/transparency-dev/formats/note"
@@ -63,9 +64,12 @@ type Witness struct {
 type Keeper struct {
 	db    *engine.DB
 	k     *keeping.Keeper
-	end   context.CancelFunc
-	ended chan struct{}
+	close func() error // does it once
 }
+
+// kept has the store of each open keeper: two keepers would write over each other's notes. Another
+// process cannot have the store open.
+var kept sync.Map // *engine.DB → nothing
 
 // NewKey makes a key that signs checkpoints, in a new file with mode 0600, and returns its public
 // part, with which others check what it signed. name is the origin of the store, such as
@@ -85,7 +89,8 @@ func NewKey(name, file string) (public string, err error) {
 // that does not answer within ten seconds is asked again later. ctx is for the opening alone.
 //
 // VALIDATION_ERROR: the key or a file is inside the store, the key is no key, or the origin has a line end or
-// another control character. PERMISSION_DENIED: another key signed before. STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged.
+// another control character. PERMISSION_DENIED: another key signed before. STATE_CHECKSUM_MISMATCH: the kept
+// checkpoints are damaged. STATE_LOCK_ACQUIRE_FAILED: the store has a keeper that was not closed.
 func Open(ctx context.Context, db *engine.DB, dir, keyFile string, o Options) (*Keeper, error) {
 	in := keeping.Options{Origin: o.Origin, Every: o.Every, Logger: o.Logger}
 	var err error
@@ -114,16 +119,25 @@ func Open(ctx context.Context, db *engine.DB, dir, keyFile string, o Options) (*
 		in.Places = append(in.Places, &checkpoint.Witness{URL: w.URL, Key: key})
 		in.Witnesses = append(in.Witnesses, key)
 	}
-	k := &Keeper{db: db, ended: make(chan struct{})}
+	if _, taken := kept.LoadOrStore(db, nil); taken {
+		return nil, tga.Errorf(tga.StateLockAcquireFailed, "evidence: the store has a keeper already: close it first")
+	}
+	k, ended := &Keeper{db: db}, make(chan struct{})
 	if k.k, err = keeping.Open(ctx, db, dir, in); err != nil {
+		kept.Delete(db)
 		return nil, err
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	k.end = end
 	go func() {
-		defer close(k.ended)
+		defer close(ended)
 		k.k.Run(life)
 	}()
+	k.close = sync.OnceValue(func() error {
+		defer kept.Delete(db)
+		end()
+		<-ended
+		return k.k.Close()
+	})
 	return k, nil
 }
 
@@ -182,11 +196,9 @@ func (k *Keeper) Accept(ctx context.Context, who string) error {
 }
 
 // Close signs a last checkpoint of all appends, hands it to the places, and ends the keeper. Call it
-// before the Close of the store.
+// before the Close of the store. A second Close does nothing more.
 func (k *Keeper) Close() error {
-	k.end()
-	<-k.ended
-	if err := k.k.Close(); err != nil {
+	if err := k.close(); err != nil {
 		return errors.Join(tga.Errorf(tga.StoreUnavailable, "evidence: the last checkpoint may be missing"), err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package evidence_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -241,10 +242,44 @@ func TestHandsOver(t *testing.T) {
 // its next start.
 func TestOriginIsOneLine(t *testing.T) {
 	w := newWorld(t)
+	if err := w.k.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for _, origin := range []string{"payments\n", "pay\tments", "\r", "\xff", strings.Repeat("a", 256)} {
 		if _, err := evidence.Open(t.Context(), w.db, w.dir, w.key, evidence.Options{Origin: origin}); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%q: %v", origin, err)
 		}
+	}
+	w.close()
+}
+
+// TestStoreHasOneKeeper: a second keeper of an open store is refused until the first is closed, so that two do not write
+// over each other's notes. A second Close changes nothing.
+func TestStoreHasOneKeeper(t *testing.T) {
+	w := newWorld(t)
+	w.call("order-1")
+	open := func() (*evidence.Keeper, error) {
+		return evidence.Open(t.Context(), w.db, w.dir, w.key, evidence.Options{Every: time.Hour})
+	}
+	if _, err := open(); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("a second keeper: %v", err)
+	}
+	first := w.k
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := evidence.Open(t.Context(), w.db, w.dir, w.outside, evidence.Options{}); err == nil {
+		t.Error("a checkpoint is no key")
+	}
+	var err error
+	if w.k, err = open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+	if _, err := open(); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("after the second close of the first keeper: %v", err)
 	}
 	w.close()
 }
