@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime/debug"
 
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -291,7 +293,14 @@ func (r *Runner) tidy(ctx context.Context, t *turn) {
 	}
 }
 
+// tell tells the observer. Its panic is only logged: parallel calls tell it in goroutines of their own,
+// where a panic would end the process.
 func (r *Runner) tell(t *turn, phase Phase, what, detail string) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.opts.Logger.Error("the observer of turns panicked", "error", fmt.Sprint(p), "interaction_id", t.id().String(), "stack", string(debug.Stack()))
+		}
+	}()
 	r.opts.Observe(Progress{
 		InteractionID: t.id(), Agent: t.init.AgentName, TurnNumber: t.init.TurnNumber, Phase: phase, State: what, Detail: detail,
 	})
