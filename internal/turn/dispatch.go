@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,6 +145,7 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 // operator does. A rule that cannot be applied changes nothing.
 func (d *dispatcher) failed(call runtime.Call, reply runtime.Reply) (failed bool) {
 	rules, said := d.r.opts.Runtime.Trust.Outcome, reply.Status
+	call.Args, reply.Result = bytes.Clone(call.Args), bytes.Clone(reply.Result) // a rule may write into them
 	defer func() {
 		if recover() != nil {
 			failed = said != tga.StatusSuccess // the runtime applies the rule too, and reports the panic
@@ -268,7 +270,7 @@ func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
 			err = &Failure{Code: tga.LLMError, Message: fmt.Sprintf("the model's adapter panicked: %v", p), Permanent: true}
 		}
 	}()
-	a, err = m.Generate(ctx, q)
+	a, err = m.Generate(ctx, q.own())
 	a.Usage = a.Usage.bounded()
 	return a, err
 }
