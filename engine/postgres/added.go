@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,6 +35,7 @@ const (
 // checks each entry and note against its digest, and the last one of each append against the order.
 func (f Fleet) Added(ctx context.Context, after uint64) (page []Added, err error) {
 	s := f.s
+	after = min(after, math.MaxInt64-addedPage) // the database has no larger numbers: nothing follows
 	err = s.asked(ctx, "read the log", func(ctx context.Context, c *pgxpool.Conn) error {
 		page = nil
 		first, last := int64(after), int64(after)+addedPage

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,7 @@ func (o *order) some(ctx context.Context, after uint64, most int) (page []chain.
 		return nil, err
 	}
 	defer o.health.leave()
+	after = min(after, math.MaxInt64) // the database has no larger numbers: nothing follows
 	err = o.ask(ctx, "read the order", func(ctx context.Context, c *pgxpool.Conn) error {
 		rows, err := c.Query(ctx, "SELECT "+leafColumns+" FROM tgad.leaves WHERE shard = $1 AND index > $2 ORDER BY index LIMIT $3",
 			o.o.Shard, int64(after), most)

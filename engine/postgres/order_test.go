@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -141,6 +142,29 @@ func TestEachFollowBeginsAnew(t *testing.T) {
 		}
 		if !slices.Equal(indexes, []uint64{2, 3}) {
 			t.Errorf("leaves %v", indexes)
+		}
+	}
+}
+
+// TestNothingFollowsTheLargestNumber: a cursor that no order reaches is no damage.
+func TestNothingFollowsTheLargestNumber(t *testing.T) {
+	dsn, shard := database(t)
+	s := open(t, dsn, postgres.Options{Shard: shard})
+	_, lease := begun(t, s)
+	s.Release(lease)
+	for range s.Follow(bg, 0) {
+		break // there is a leaf
+	}
+	for _, after := range []uint64{math.MaxInt64, math.MaxUint64} {
+		if page, err := s.Fleet().Added(bg, after); err != nil || len(page) > 0 {
+			t.Errorf("%d appends after %d, %v", len(page), after, err)
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		for l, err := range s.Follow(ctx, after) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("after %d: %+v, %v", after, l, err)
+			}
 		}
 	}
 }
