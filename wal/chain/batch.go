@@ -10,8 +10,8 @@ import (
 // MaxBatch bounds what one append may commit, in bytes.
 const MaxBatch = 512 << 20
 
-// Check refuses an empty batch, and one with a nil artifact, with VALIDATION_ERROR, and a
-// batch that the frame codec has no room for with LIMIT_EXCEEDED.
+// Check refuses an empty batch, and one with a nil artifact or one without the members of its type,
+// with VALIDATION_ERROR, and a batch that the frame codec has no room for with LIMIT_EXCEEDED.
 func (b Batch) Check(trace tga.ID) error {
 	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
 		return tga.Errorf(tga.ValidationError, "the append is empty: it has no artifact, note or attachment").In(trace)
@@ -19,6 +19,9 @@ func (b Batch) Check(trace tga.ID) error {
 	for _, a := range b.Artifacts {
 		if a.Artifact == nil {
 			return tga.Errorf(tga.ValidationError, "the append has an element without an artifact").In(trace)
+		}
+		if !hasBody(a.Artifact) {
+			return tga.Errorf(tga.ValidationError, "the append has a %s without its members", a.Artifact.Type).In(trace)
 		}
 		size := len(a.Artifact.Canonical)
 		for _, d := range a.Documents {
@@ -35,6 +38,21 @@ func (b Batch) Check(trace tga.ID) error {
 		}
 	}
 	return nil
+}
+
+// hasBody reports whether the members of an artifact's type are set, which every check reads.
+func hasBody(a *tga.Artifact) bool {
+	switch a.Type {
+	case tga.RequestType:
+		return a.Request != nil
+	case tga.DecisionType:
+		return a.Decision != nil
+	case tga.CallType:
+		return a.Call != nil
+	case tga.EffectType:
+		return a.Effect != nil
+	}
+	return false
 }
 
 // Replayed answers a batch whose artifacts the trace already has, one after the other, at the
