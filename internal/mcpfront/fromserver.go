@@ -67,7 +67,7 @@ func (c *conv) withdrawn(l *link, f *frames.Frame) {
 func (c *conv) noise(f *frames.Frame) {
 	if f.RawID != nil {
 		c.mu.Lock()
-		w := c.pending[frames.KeyOf(f.RawID)]
+		w := answeredBy(c.pending, f.RawID)
 		c.mu.Unlock()
 		if f.GivenUp && (w == nil || w.call == nil) {
 			return // nobody waits for the answer, and another request may have the id by now
@@ -112,10 +112,24 @@ func (c *conv) noise(f *frames.Frame) {
 	f.Close()
 }
 
+// answeredBy returns the pending request that an answer with this id is to, nil for none.
+func answeredBy(pending map[frames.Key]*waiting, id []byte) *waiting {
+	if w := pending[frames.KeyOf(id)]; w != nil {
+		return w
+	}
+	if w := pending[frames.KeyOf([]byte(mcpraw.Text(id)))]; w != nil && frames.Answers(id, w.id) {
+		return w
+	}
+	return nil
+}
+
 func (c *conv) fromServerAnswer(l *link, f *frames.Frame) {
 	key := frames.KeyOf(f.RawID)
 	c.mu.Lock()
-	w := c.pending[key]
+	w := answeredBy(c.pending, f.RawID)
+	if w != nil {
+		key, f = frames.KeyOf(w.id), frames.AnswerTo(f, w.id)
+	}
 	switch {
 	case w == nil:
 	case w.link != l:

@@ -182,15 +182,24 @@ func endpointAnswers() map[string]endpointAnswer {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\ndata: b\"}]}}\n\n")
 		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"json with a line end in a text":   {json("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\nb\"}]}}"), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"lines":                            {json("{\r\n  \"jsonrpc\": \"2.0\",\n\"id\": 1,\n  \"result\": {\n\"content\": [\n ]\n}\n}\n"), `"content": [`, 1, "replayed"},
-		"empty array":                      {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array without the answer":         {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array that is too long":           {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
-		"array with the answer":            {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
-		"result with a code":               {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
-		"failure with a code":              {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
-		"error":                            {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
+		"json with a line end in a text": {json("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"a\nb\"}]}}"), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"lines":                          {json("{\r\n  \"jsonrpc\": \"2.0\",\n\"id\": 1,\n  \"result\": {\n\"content\": [\n ]\n}\n}\n"), `"content": [`, 1, "replayed"},
+		"empty array":                    {json(`[]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array without the answer":       {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":99,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array that is too long":         {json(`[` + strings.Repeat(`{"jsonrpc":"2.0","method":"x"},`, 300) + `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
+		"array with the answer":          {json(`[{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":1,"result":{"content":[]}}]`), `"result":{"content":[]}`, 1, "replayed"},
+		"result with a code":             {json(`{"jsonrpc":"2.0","id":1,"result":{"code":0,"msg":"ok"}}`), `"result":{"code":0,"msg":"ok"}`, 1, `"result":{"code":0,"msg":"ok","_meta":{"dev.tgad/replayed"`},
+		"failure with a code":            {json(`{"jsonrpc":"2.0","id":1,"result":{"isError":true,"code":7}}`), `"result":{"isError":true,"code":7}`, 1, `"result":{"isError":true,"code":7,"_meta":{"dev.tgad/replayed"`},
+		"error":                          {json(`{"jsonrpc":"2.0","id":1,"error":{"code":7,"message":"no"}}`), `"error":{"code":7,"message":"no"}`, 1, `"error":{"code":7,"message":"no"}`},
+		"id as a string":                 {json(`{"jsonrpc":"2.0","id":"1","result":{"content":[]}}`), `"id":1,"result":{"content":[]}`, 1, "replayed"},
+		"id as a string in a stream": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{\"content\":[]}}\n\n")
+		}, `"id":1,"result":{"content":[]}`, 1, "replayed"},
+		"answer with an id as a string that does not pass": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{},\"Result\":{}}\n\n")
+		}, "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},
 		"result and an error that is null": {json(`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"error":null}`), `"result":{"content":[]}`, 1, "replayed"},
 		"error and a result that is null":  {json(`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":7,"message":"no"}}`), `"error":{"code":7`, 1, `"error":{"code":7`},
 		"result and an error":              {json(`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"error":{"code":7,"message":"no"}}`), "OUTCOME UNKNOWN", 1, "OUTCOME UNKNOWN"},

@@ -40,9 +40,9 @@ func (m *message) done() bool {
 }
 
 // number returns the message's id if it is an integer, as the ids of a link are. Some servers
-// write 7.0 for 7.
+// write 7.0 or "7" for 7.
 func (m *message) number() (int64, bool) {
-	f, err := strconv.ParseFloat(string(m.env.RawID), 64)
+	f, err := strconv.ParseFloat(mcpraw.ScalarText(m.env.RawID), 64)
 	if err != nil || f != float64(int64(f)) {
 		return 0, false
 	}

@@ -40,6 +40,18 @@ func answerOf(msg string) *answer {
 	return answerIn(s)
 }
 
+// TestIDsOfAnswers: an answer belongs to a request whose number it has, however it is written.
+func TestIDsOfAnswers(t *testing.T) {
+	for id, want := range map[string]bool{`7`: true, `7.0`: true, `"7"`: true, `"07x"`: false, `8`: false, `"8"`: false, `7.5`: false, `null`: false} {
+		m := newMessage(1 << 10)
+		_ = m.add([]byte(`{"id":` + id + `,"result":{}}`)) // never fails
+		m.done()
+		if got, ok := m.number(); (ok && got == 7) != want {
+			t.Errorf("%s is the id %d, %v", id, got, ok)
+		}
+	}
+}
+
 func TestReplies(t *testing.T) {
 	for _, c := range []struct{ msg, status, doubt string }{
 		{`{"id":1,"result":{}}`, "SUCCESS", ""},

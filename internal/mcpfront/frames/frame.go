@@ -244,6 +244,22 @@ func KeyOf(raw []byte) Key {
 	return Key("r" + string(raw))
 }
 
+// Answers reports whether an answer with the id got is one to the request with the id want. Some servers write the
+// number of a request as a string, and the clients of the official SDKs take that.
+func Answers(got, want []byte) bool {
+	return KeyOf(got) == KeyOf(want) || len(want) > 0 && want[0] != '"' && mcpraw.Text(got) == string(want)
+}
+
+// AnswerTo returns an answer with the id of its request. An answer that is not in memory stays as it is.
+func AnswerTo(f *Frame, id []byte) *Frame {
+	if f.file != nil || KeyOf(f.RawID) == KeyOf(id) {
+		return f
+	}
+	to := Replace(f, f.ID, id)
+	to.After = f.After
+	return to
+}
+
 // Sink writes messages one at a time, each whole.
 type Sink struct {
 	mu    sync.Mutex

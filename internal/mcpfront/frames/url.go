@@ -333,7 +333,7 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 		r.array(id, method, f)
 		return
 	}
-	if id != nil && (f.Bad != "" || f.Method != "" || KeyOf(f.RawID) != KeyOf(id)) {
+	if id != nil && (f.Bad != "" || f.Method != "" || !Answers(f.RawID, id)) {
 		f.Close()
 		r.lost(id, method, "its response is not an answer to the request: "+cmp.Or(f.Bad, "it is of another id"), 0)
 		return
@@ -348,7 +348,7 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 func (r *remote) array(id []byte, method string, f *Frame) {
 	answered := false
 	for _, e := range Split(f) {
-		answered = answered || e.IsAnswer() && KeyOf(e.RawID) == KeyOf(id)
+		answered = answered || e.IsAnswer() && Answers(e.RawID, id)
 		r.hand(e)
 	}
 	if !answered {
@@ -376,7 +376,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 	}
 	// An answer in the body decides, even if the session has ended: it shows that the message was accepted.
 	switch f := OneLine(said); {
-	case id == nil || KeyOf(f.RawID) != KeyOf(id):
+	case id == nil || !Answers(f.RawID, id):
 	case f.Bad != "":
 		r.lost(id, method, fmt.Sprintf("HTTP status %s, and its body does not pass: %s", resp.Status, f.Bad), after)
 		return
@@ -406,7 +406,7 @@ func (r *remote) events(body io.Reader, id []byte, at *place) error {
 		}, b.add, at.field)
 		if empty && !b.blank {
 			f := b.end()
-			mine := id != nil && (f.Bad != "" || f.IsAnswer()) && KeyOf(f.RawID) == KeyOf(id)
+			mine := id != nil && (f.Bad != "" || f.IsAnswer()) && Answers(f.RawID, id)
 			r.hand(f)
 			if mine {
 				return nil
