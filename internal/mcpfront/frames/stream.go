@@ -29,6 +29,7 @@ const (
 type place struct {
 	id    string        // of the newest event that came whole, or of one before it; "" = no event has one
 	next  string        // id for the event that is being read
+	kind  string        // and its type
 	retry time.Duration // the pause before a GET that the tool server asks for; 0 = none
 }
 
@@ -37,6 +38,8 @@ func (p *place) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
+	case "event":
+		p.kind = string(value)
 	case "id":
 		if bytes.IndexFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) < 0 { // else no header can carry it
 			p.next = string(value)
@@ -49,7 +52,11 @@ func (p *place) field(line []byte) {
 }
 
 // passed is called at the end of an event.
-func (p *place) passed() { p.id = p.next }
+func (p *place) passed() { p.id, p.kind = p.next, "" }
+
+// isAside reports whether an event is none of the protocol's: it has another type, and is no message. Some servers send such events
+// so that a proxy does not end the stream.
+func (p *place) isAside(f *Frame) bool { return f.Bad != "" && p.kind != "" && p.kind != "message" }
 
 // follow delivers the messages of the stream that answers a request. If the stream ends before the answer, follow asks for the rest of
 // it. A revision without a handshake has no such GET.

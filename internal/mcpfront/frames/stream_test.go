@@ -107,3 +107,29 @@ func TestStreamGoesOnBehindItsLastEvent(t *testing.T) {
 		t.Errorf("GETs behind %q", got)
 	}
 }
+
+// TestEventsThatAreNoMessages: a tool server sends events of a type of its own, so that a proxy does not end the stream. The client, which
+// may read lines, hears nothing of them.
+func TestEventsThatAreNoMessages(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: ping\ndata: tick\n\nevent: ping\ndata: {}\n\n"+
+			"data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n")
+	}))
+	defer srv.Close()
+	heard := make(chan string, 8)
+	up := Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1 << 20, Log: slog.New(slog.DiscardHandler)}, func(f *Frame) {
+		defer f.Close()
+		heard <- string(f.Head)
+	})
+	defer up.Close()
+	f := NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
+	if err := up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"notifications/x", `"result"`} {
+		if got := <-heard; !strings.Contains(got, want) {
+			t.Errorf("heard %s, want %s", got, want)
+		}
+	}
+}

@@ -405,11 +405,14 @@ func (r *remote) events(body io.Reader, id []byte, at *place) error {
 			return b.add([]byte("\n"))
 		}, b.add, at.field)
 		if empty && !b.blank {
-			f := b.end()
-			mine := id != nil && (f.Bad != "" || f.IsAnswer()) && Answers(f.RawID, id)
-			r.hand(f)
-			if mine {
-				return nil
+			if f := b.end(); at.isAside(f) {
+				f.Close()
+			} else {
+				mine := id != nil && (f.Bad != "" || f.IsAnswer()) && Answers(f.RawID, id)
+				r.hand(f)
+				if mine {
+					return nil
+				}
 			}
 		}
 		if empty {
