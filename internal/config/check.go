@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -25,6 +26,7 @@ func (c *Config) check(r *report, b Builder) {
 	if c.AllowAll && len(c.Rules) > 0 {
 		r.add("allow_all", "it cannot stand beside rules: say APPROVE in a rule")
 	}
+	r.checkEmpty(reflect.ValueOf(c).Elem(), "", "")
 	c.Store.check(r)
 	if b != nil {
 		r.refused("store.list_index", b.CheckStore(c, &c.Store))

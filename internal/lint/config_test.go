@@ -21,6 +21,8 @@ was probably meant. Durations are texts such as "250ms", "30s" or "24h"; sizes a
 "16MiB". Relative paths start at the directory of the file.
 A 0 where a key's text gives it no meaning counts as if the key were absent: the default holds, ` + "`tgad config check`" + ` warns and
 ` + "`tgad config show`" + ` shows the default (` + "`TestZeroThatSaysNothingIsShownAsWhatHolds`" + `).
+An empty text or list is refused where the absence of the key means all, for example ` + "`tool = \"\"`" + ` in a ` + "`[[rule]]`" + `
+(` + "`TestEmptyIsNotEverything`" + `).
 
 ` + "```" + `
 tgad init --data DIR --config FILE       a new store, and a new configuration with comments
