@@ -25,6 +25,7 @@ type Lists struct {
 	index  atomic.Pointer[search.Index] // not nil while this process maintains it
 	behind atomic.Uint64
 	newer  atomic.Bool // the index belongs to a newer program
+	asking atomic.Bool // a request to the process that maintains the index is under way
 	// trusted is that of [listsLog].
 	trusted atomic.Pointer[time.Time]
 }
@@ -173,7 +174,7 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 	if !late() {
 		return page, nil
 	}
-	l.hurry(ctx)
+	l.hurry()
 	hurried := time.Now()
 	for until := time.Now().Add(listsPatience); late() && time.Now().Before(until) && ctx.Err() == nil; rest(ctx, listsPoll) {
 		at := st.position
@@ -182,7 +183,7 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 		}
 		// The process that maintains the lists may have looked before there was any work, or may have missed the request.
 		if st.position != at || time.Since(hurried) >= listsHurry {
-			l.hurry(ctx)
+			l.hurry()
 			hurried = time.Now()
 		}
 		if !numbered && (st.oldest == 0 || st.oldest > before) {
@@ -201,18 +202,26 @@ func (l *Lists) Find(ctx context.Context, q search.Query) ([]search.Mark, error)
 	return page, nil
 }
 
-// hurry asks the process that maintains the lists not to rest.
-func (l *Lists) hurry(ctx context.Context) {
+// hurry asks the process that maintains the index not to rest. It does not wait for that: a notification waits for every other one, and
+// one in a commit that waits for a standby ends when there is a standby. One request at a time is enough.
+func (l *Lists) hurry() {
 	if x := l.index.Load(); x != nil {
 		x.Hurry()
 		return
 	}
-	if err := l.s.asked(ctx, "ask for the lists", func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT pg_notify('tgad', $1)", l.request())
-		return err
-	}); err != nil && ctx.Err() == nil {
-		l.s.log.Debug("the lists are not hurried", "error", err)
+	if !l.asking.CompareAndSwap(false, true) {
+		return
 	}
+	go func() {
+		defer l.asking.Store(false)
+		life := l.s.health.life
+		if err := l.s.once(life, "ask for the lists", func(ctx context.Context, c *pgxpool.Conn) error {
+			_, err := c.Exec(ctx, "SELECT pg_notify('tgad', $1)", l.request())
+			return err
+		}); err != nil && life.Err() == nil {
+			l.s.log.Debug("the lists are not hurried", "error", err)
+		}
+	}()
 }
 
 // request returns the notification that tells the maintaining process that a reader waits for the lists.

@@ -417,3 +417,58 @@ func TestListsOfHalfACopyAreNotMade(t *testing.T) {
 		t.Errorf("made: %v, %v", made, err)
 	}
 }
+
+// TestListWaitsForNoStandby: no process keeps the lists, no standby is there, and a commit with a notification waits for one, as numbers
+// of the order do. Other notifications wait for that commit. A list is behind, asks for the lists in vain, and is answered with what
+// there is, as with a standby.
+func TestListWaitsForNoStandby(t *testing.T) {
+	t.Parallel()
+	p := migrated(t)
+	a := &listing{Store: open(t, pgserver.DSN(p), postgres.Options{Lease: time.Second, Logger: quiet.Logger})}
+	a.keep()
+	begun(t, a.Store)
+	find := func() (int, error) {
+		ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+		defer cancel()
+		page, err := a.lists.Find(ctx, search.Query{Limit: 10})
+		return len(page), err
+	}
+	until(t, "the lists", func() bool { n, err := find(); return err == nil && n == 1 })
+	a.stop()
+	begun(t, a.Store)
+	until(t, "the number of the append", func() bool { return query(t, p, "SELECT last::text FROM tgad.order_state") == "2" })
+	var connected sync.WaitGroup
+	for range 8 { // a new connection would wait for the standby
+		connected.Go(func() { _, _ = find() })
+	}
+	connected.Wait()
+	standby := func(name string) {
+		if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+name+"'", "SELECT pg_reload_conf()"); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == name })
+	}
+	notifier, waits := connect(t, pgserver.DSN(p)), make(chan error, 1)
+	standby("ghost")
+	defer func() {
+		standby("")
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	}()
+	go func() {
+		_, err := notifier.Exec(bg, "SELECT pg_logical_emit_message(true, 'x', ''), pg_notify('x', '')")
+		waits <- err
+	}()
+	until(t, "the wait for a standby", func() bool {
+		return query(t, p, "SELECT count(*)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "1"
+	})
+	for range 3 {
+		if n, err := find(); err != nil || n != 1 {
+			t.Errorf("%d calls, %v", n, err)
+		}
+	}
+	if n := query(t, p, "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%' AND state = 'active'"); n > "1" {
+		t.Errorf("%s connections wait to ask for the lists", n)
+	}
+}
