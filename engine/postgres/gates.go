@@ -107,17 +107,21 @@ func (s *signals) notify(id tga.ID) {
 	}
 }
 
-// lru keeps the values used last, at most most of them.
+// lru keeps the values used last, at most most of them. If size is set, it keeps at most mostBytes of them too.
 type lru[K comparable, V any] struct {
 	mu    sync.Mutex
 	most  int
 	order *list.List // of *kept[K, V], the last used in front
 	at    map[K]*list.Element
+
+	size             func(V) int
+	bytes, mostBytes int
 }
 
 type kept[K comparable, V any] struct {
 	key   K
 	value V
+	size  int
 }
 
 func newLRU[K comparable, V any](most int) *lru[K, V] {
@@ -139,18 +143,22 @@ func (l *lru[K, V]) get(k K) (v V, ok bool) {
 func (l *lru[K, V]) put(k K, v V, stays func(old V) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	size := 0
+	if l.size != nil {
+		size = l.size(v)
+	}
 	if e := l.at[k]; e != nil {
 		l.order.MoveToFront(e)
 		if x := e.Value.(*kept[K, V]); stays == nil || !stays(x.value) {
-			x.value = v
+			l.bytes += size - x.size
+			x.value, x.size = v, size
 		}
-		return
+	} else {
+		l.at[k] = l.order.PushFront(&kept[K, V]{k, v, size})
+		l.bytes += size
 	}
-	l.at[k] = l.order.PushFront(&kept[K, V]{k, v})
-	if l.order.Len() > l.most {
-		last := l.order.Back()
-		l.order.Remove(last)
-		delete(l.at, last.Value.(*kept[K, V]).key)
+	for l.order.Len() > l.most || l.size != nil && l.bytes > l.mostBytes {
+		l.drop(l.order.Back())
 	}
 }
 
@@ -158,9 +166,14 @@ func (l *lru[K, V]) remove(k K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.at[k]; e != nil {
-		l.order.Remove(e)
-		delete(l.at, k)
+		l.drop(e)
 	}
+}
+
+func (l *lru[K, V]) drop(e *list.Element) {
+	x := l.order.Remove(e).(*kept[K, V])
+	l.bytes -= x.size
+	delete(l.at, x.key)
 }
 
 // clear removes all values.
@@ -169,6 +182,7 @@ func (l *lru[K, V]) clear() {
 	defer l.mu.Unlock()
 	l.order.Init()
 	clear(l.at)
+	l.bytes = 0
 }
 
 // each calls f for every value.

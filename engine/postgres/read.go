@@ -22,14 +22,36 @@ type view struct {
 	born    time.Time // a time before the trace was first read, or before it began
 }
 
-// keepView caches a view, unless a newer one is cached.
-func (s *Store) keepView(v view) {
-	size := 0
+// viewsBytes bounds the memory of the cached views, and mostOfView that of one of them: a larger one would evict many others.
+const viewsBytes, mostOfView = 64 << 20, 1 << 20
+
+func newViews() *lru[tga.ID, view] {
+	l := newLRU[tga.ID, view](4096)
+	l.size, l.mostBytes = view.size, viewsBytes
+	return l
+}
+
+// size is about how much memory a view takes.
+func (v view) size() int {
+	size := 2048
+	for _, a := range []*tga.Artifact{v.trace.Request, v.trace.Decision, v.trace.Call, v.trace.Effect} {
+		if a != nil {
+			size += len(a.Canonical)
+		}
+	}
 	for _, d := range v.trace.Documents {
 		size += len(d.Data)
 	}
-	if size > 64<<10 {
-		s.views.remove(v.trace.ID) // it would evict many other views
+	for i := range v.trace.Notes {
+		size += 256 + len(v.trace.Notes[i].Body)
+	}
+	return size
+}
+
+// keepView caches a view, unless a newer one is cached.
+func (s *Store) keepView(v view) {
+	if v.size() > mostOfView {
+		s.views.remove(v.trace.ID)
 		return
 	}
 	s.views.put(v.trace.ID, v, func(old view) bool { return old.version > v.version })

@@ -65,7 +65,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 	o = o.withDefaults()
 	s := &Store{
 		database: &database{o: o, log: o.Logger},
-		views:    newLRU[tga.ID, view](4096), records: newLRU[[32]byte, []byte](8192), acked: newLRU[tga.ID, chain.Trace](1024),
+		views:    newViews(), records: newLRU[[32]byte, []byte](8192), acked: newLRU[tga.ID, chain.Trace](1024),
 	}
 	s.health.init()
 	s.ringed.s, s.ringed.owners = s, newLRU[string, chain.KeyID](4096)
