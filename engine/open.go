@@ -72,9 +72,10 @@ func newStanding(o Options) *standing {
 func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, openMode{}) }
 
 // OpenReadOnly opens a store that no process has open, such as a copy or a backup, and
-// writes nothing in it but the lock file. If a daemon has the store open, read it through
-// the daemon. If the index does not cover the whole log, OpenReadOnly makes an index in the
-// system's directory for temporary files. NOT_FOUND: dir has no store.
+// writes nothing in it but the lock file. Of a backup it has what the manifest names. If a daemon
+// has the store open, read it through the daemon. If the index does not cover the whole log,
+// OpenReadOnly makes an index in the system's directory for temporary files. NOT_FOUND: dir has
+// no store.
 func OpenReadOnly(dir string, opts Options) (*DB, error) {
 	return open(dir, opts, openMode{readOnly: true})
 }
@@ -112,7 +113,13 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	if o.dir, o.lock, err = lockDir(o.opts.FS, dir); err != nil {
 		return nil, err
 	}
-	if err = o.begin(); err == nil {
+	if mode.readOnly {
+		o.opts.FS, err = asBackup(o.opts.FS, o.dir)
+	}
+	if err == nil {
+		err = o.begin()
+	}
+	if err == nil {
 		err = o.start(false, nil)
 	}
 	if other := (*otherStore)(nil); errors.As(err, &other) {

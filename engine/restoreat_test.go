@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,5 +247,69 @@ func TestBackupIsMadeBeforeItsEnd(t *testing.T) {
 		if err := engine.RestoreAt(t.Context(), "copy", "restored", engine.Point{Time: start}, o); err != nil {
 			t.Errorf("again %v: restored at %s: %v", again, start, err)
 		}
+	}
+}
+
+// TestInterruptedBackupIsTheOneBefore: a backup that is being extended verifies as the backup that it was, at
+// each moment at which the extension can end, until it is the new one.
+func TestInterruptedBackupIsTheOneBefore(t *testing.T) {
+	var left atomic.Int64
+	left.Store(1 << 30)
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		names := op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpRename || op.Kind == errorfs.OpRemove
+		if strings.HasPrefix(op.Path, "copy") && names && left.Add(-1) < 0 {
+			return errors.New("stop")
+		}
+		return nil
+	}))
+	o := readable(fs)
+	db := open(t, "store", o)
+	more := func(n uint64) {
+		run(t, db, spec{trace: id(n)}, spec{trace: id(n + 1)})
+		if _, err := db.SealTraces(t.Context(), start+1); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.NextSegment(); err != nil {
+			t.Fatal(err)
+		}
+		run(t, db, spec{trace: id(n + 2), documents: noisy(n+1, 9<<17)})
+	}
+	has := func() int {
+		t.Helper()
+		copied, err := engine.OpenReadOnly("copy", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := copied.Check(t.Context())
+		if err = errors.Join(err, copied.Close()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("%+v, %v", rep.Problems, err)
+		}
+		return rep.Traces
+	}
+	more(1)
+	if err := db.Backup(t.Context(), "copy"); err != nil {
+		t.Fatal(err)
+	}
+	more(11)
+	for n, ended := int64(0), false; !ended; n++ {
+		left.Store(n)
+		err := db.Backup(t.Context(), "copy")
+		left.Store(1 << 30)
+		if traces := has(); traces != 3 && traces != 6 || err == nil && traces != 6 {
+			t.Fatalf("ended at operation %d (%v): %d traces", n, err, traces)
+		}
+		ended = err == nil
+	}
+	// A backup that was opened for writing is a store.
+	own, err := engine.Open("copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, own, spec{trace: id(99)})
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if traces := has(); traces != 7 {
+		t.Errorf("%d traces", traces)
 	}
 }
