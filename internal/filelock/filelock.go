@@ -4,6 +4,7 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -98,7 +99,12 @@ func Holder(path string) int { return holder(path) }
 
 // holder returns the process that wrote the lock file, 0 if that is not known.
 func holder(path string) int {
-	b, err := os.ReadFile(path)
+	f, _, err := access.Open(path) // which waits for no writer of a pipe
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64))
 	if err != nil {
 		return 0
 	}

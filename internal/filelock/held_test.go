@@ -50,3 +50,33 @@ func TestHeldIsSeenFromOutside(t *testing.T) {
 		}
 	}
 }
+
+// TestPipeIsNoLock: to read from a pipe would wait for a writer.
+func TestPipeIsNoLock(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "lock")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := LockDir(dir, "lock")
+		ended <- err
+	}()
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0) // for both, so that a reader gets what is written
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.WriteString("1\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("a pipe is locked")
+	}
+	if pid := Holder(pipe); pid != 0 {
+		t.Errorf("process %d has it", pid)
+	}
+}
