@@ -278,8 +278,9 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 	if err != nil {
 		kind = "" // no usable type: the status decides
 	}
-	r.opened(method, resp)                                                                            // before the answer is delivered: what is written because of it must name the session
-	took := resp.StatusCode == http.StatusOK || id != nil && method != "" && resp.StatusCode/100 == 2 // some servers answer a POST with 201
+	r.opened(method, resp) // before the answer is delivered: what is written because of it must name the session
+	// Some servers answer a POST with 201.
+	took := resp.StatusCode == http.StatusOK || id != nil && method != "" && resp.StatusCode/100 == 2
 	switch {
 	case took && kind == "application/json":
 		r.single(id, method, resp.Body)
