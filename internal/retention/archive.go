@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -26,9 +27,15 @@ func Archive(ctx context.Context, dir string, s Reader, now tga.Millis, ids []tg
 	if err := access.MkdirDurable(dir); err != nil {
 		return nil, "", archiveFailed(err)
 	}
-	name = filepath.Join(dir, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String()+".ndjson")
-	if _, err := os.Lstat(name); err == nil {
-		return nil, "", archiveFailed(&fs.PathError{Op: "create", Path: name, Err: fs.ErrExist})
+	stem := filepath.Join(dir, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String())
+	name = stem + ".ndjson"
+	for n := 2; ; n++ { // a run that failed may have left a whole file in the same second
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			return nil, "", archiveFailed(err)
+		}
+		name = fmt.Sprintf("%s-%d.ndjson", stem, n)
 	}
 	part := filepath.Join(dir, ids[0].String()+".part")
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {

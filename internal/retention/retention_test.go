@@ -262,7 +262,6 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 	}
 	aside := dir + ".aside"
 	name := filepath.Join(dir, time.UnixMilli(int64(s.now)).UTC().Format("2006-01-02T150405Z")+"-"+all[0].String()+".ndjson")
-	refused("a file of the same second", func() error { return os.WriteFile(name, nil, 0o600) }, func() error { return os.Remove(name) })
 	refused("the directory is a file", func() error { return errors.Join(os.Rename(dir, aside), os.WriteFile(dir, nil, 0o600)) },
 		func() error { return errors.Join(os.Remove(dir), os.Rename(aside, dir)) })
 	part := filepath.Join(dir, all[0].String()+".part")
@@ -283,10 +282,16 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 		}
 	}
 
-	if err := os.WriteFile(part, []byte("half"), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(part, []byte("half"), 0o600), os.WriteFile(name, []byte("of the same second"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	done := s.run(p)
+	if b, err := os.ReadFile(name); err != nil || string(b) != "of the same second" {
+		t.Errorf("the file of an earlier run: %q, %v", b, err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Error(err)
+	}
 	if r := done.Rules[0]; r.Due != 5 || r.Erased != 5 || r.Archived == "" {
 		t.Errorf("%+v", r)
 	}
