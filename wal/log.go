@@ -80,6 +80,7 @@ type Log struct {
 	fresh    map[tga.ID]bool // body files that no record names yet
 	durable  Position        // end of the newest record that was appended
 	stale    []version       // files that a rewrite replaced or did not finish; they are to be removed
+	unwiped  []version       // those of an earlier process that could not be removed; they are always wiped, see [Log.Wipe]
 	doubt    *tga.Error      // what is missing or damaged, as far as identities and links say
 
 	// Of the writer.

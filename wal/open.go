@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -147,7 +148,10 @@ func (l *Log) Resume(t Tail) error {
 		return err
 	}
 	l.line = l.id.Timeline
-	l.stale = slices.DeleteFunc(l.stale, l.discarded)
+	l.unwiped, l.stale = l.stale, nil
+	if err := l.dropUnwiped(); err != nil {
+		l.opts.Logger.Warn("an old file of the log cannot be removed", "error", err) // no reason to refuse the log
+	}
 	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.line { // made ahead and not begun
 		l.spare = newSpare(l.segments[i+1].id)
 		close(l.spare.done)
@@ -158,18 +162,23 @@ func (l *Log) Resume(t Tail) error {
 	return nil
 }
 
-// discarded wipes and removes a file that nothing is read from, because the rewrite that a crash ended may have been
-// for an erasure. If the file cannot be removed, the next rewrite, or the next [Log.Wipe], tries again: it is no
-// reason to refuse the log.
-func (l *Log) discarded(v version) bool {
-	err := l.files.wipe(v.name())
-	if err == nil {
-		err = l.files.remove([]version{v})
-	}
-	if err != nil {
-		l.opts.Logger.Warn("an old file of the log cannot be removed", "error", err)
-	}
-	return err == nil
+// dropUnwiped wipes and removes the files that an earlier process did not remove. Nothing is read from them, and the rewrite that a
+// crash ended may have been for an erasure. The next rewrite, or the next [Log.Wipe], tries again with a file that stays.
+func (l *Log) dropUnwiped() (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unwiped = slices.DeleteFunc(l.unwiped, func(v version) bool {
+		e := l.files.wipe(v.name())
+		if e == nil {
+			e = l.files.remove([]version{v})
+		}
+		if errors.Is(e, fs.ErrNotExist) { // only its removal was not synced
+			e = l.files.sync()
+		}
+		err = errors.Join(err, e)
+		return e == nil
+	})
+	return err
 }
 
 // Fork prepares a log for appends behind the end that a scan found, in a new timeline,

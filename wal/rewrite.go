@@ -359,6 +359,7 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 // dropStale removes the files that rewrites have replaced. If a file cannot be removed, the next rewrite, or the next
 // [Log.Wipe], tries again: the file takes disk space, and it may have what was erased.
 func (l *Log) dropStale() (err error) {
+	err = l.dropUnwiped()
 	l.mu.Lock()
 	list := slices.Clone(l.stale)
 	l.mu.Unlock()
@@ -372,7 +373,7 @@ func (l *Log) dropStale() (err error) {
 		l.mu.Unlock()
 	}
 	if len(list) == 0 {
-		return nil
+		return err
 	}
 	if e := l.files.sync(); e != nil {
 		err = errors.Join(err, unavailable("sync "+l.opts.Dir, e))

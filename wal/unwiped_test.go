@@ -1,0 +1,63 @@
+//go:build unix
+
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestFileOfACrashIsWipedLater: a crash left the file that a rewrite had replaced, and the next open cannot wipe it. A rewrite that
+// erases nothing then removes the file, and wipes it first: the rewrite of before may have been for an erasure.
+func TestFileOfACrashIsWipedLater(t *testing.T) {
+	var removes, wipes atomic.Bool
+	bad := errors.New("a bad block")
+	old := "log/" + segmentName(1)
+	fs := &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Path == old && (removes.Load() && op.Kind == errorfs.OpRemove || wipes.Load() && op.Kind == errorfs.OpFileWriteAt) {
+			return bad
+		}
+		return nil
+	}))}
+	b := newBench(t, fs)
+	for range 18 {
+		b.append(1, 900<<10)
+	}
+	removes.Store(true)
+	if _, err := b.log.Rewrite(t.Context(), 1, every, nil); !errors.Is(err, bad) {
+		t.Fatalf("the rewrite: %v", err)
+	}
+	b.log.Close()
+	removes.Store(false)
+	wipes.Store(true)
+	l, err := Open(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tail, err := l.Scan(Position{}, func(*Record) error { return nil })
+	if err == nil {
+		err = l.Resume(tail)
+	}
+	if err != nil {
+		t.Fatalf("the open: %v", err)
+	}
+	if err := l.Wipe(true); !errors.Is(err, bad) {
+		t.Errorf("an erasure: %v", err)
+	}
+	if err := l.Wipe(false); err != nil {
+		t.Error(err)
+	}
+	wipes.Store(false)
+	if _, err := l.Rewrite(t.Context(), 2, every, nil); err != nil {
+		t.Error(err)
+	}
+	if got, there := fs.seen[old]; !there || len(bytes.Trim(got, "\x00")) > 0 {
+		t.Errorf("the file: removed is %v, %d bytes are not wiped", there, len(bytes.Trim(got, "\x00")))
+	}
+}
