@@ -177,7 +177,7 @@ func TestKilledPrimaryComesBack(t *testing.T) {
 // lacks what was acknowledged.
 func TestPrimaryThatLostAppendsFreezesTheStore(t *testing.T) {
 	primary, standby := pair(t)
-	if err := primary.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+	if err := primary.SyncStandbys(""); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, pgserver.DSN(primary, standby), postgres.Options{Lease: 3 * time.Second, Patience: time.Minute, Logger: slog.New(slog.DiscardHandler)})

@@ -26,10 +26,9 @@ func TestAppendsOfAGroupShareTheirTime(t *testing.T) {
 		builders[i], leases[i] = begun(t, s)
 	}
 	connected(t, p, s)
-	if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'", "SELECT pg_reload_conf()"); err != nil {
+	if err := p.SyncStandbys("ghost"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == "ghost" })
 	var answered atomic.Int64
 	for i := range appends {
 		go func() {
@@ -40,7 +39,7 @@ func TestAppendsOfAGroupShareTheirTime(t *testing.T) {
 		}()
 	}
 	until(t, fmt.Sprint(appends, " answers"), func() bool { return answered.Load() == appends })
-	if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+	if err := p.SyncStandbys(""); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -443,10 +443,9 @@ func TestListWaitsForNoStandby(t *testing.T) {
 	}
 	connected.Wait()
 	standby := func(name string) {
-		if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+name+"'", "SELECT pg_reload_conf()"); err != nil {
+		if err := p.SyncStandbys(name); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == name })
 	}
 	notifier, waits := connect(t, pgserver.DSN(p)), make(chan error, 1)
 	standby("ghost")

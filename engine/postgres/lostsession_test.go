@@ -16,7 +16,7 @@ import (
 // process gets the same number there. The first one notices, and takes no trace that the other has.
 func TestSessionThatAnotherHasIsNotShared(t *testing.T) {
 	primary, standby := pair(t)
-	if err := primary.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+	if err := primary.SyncStandbys(""); err != nil {
 		t.Fatal(err)
 	}
 	if err := standby.Stop(); err != nil { // it hears of nothing more

@@ -316,10 +316,9 @@ func TestNumberOfANamespaceMustBeDurable(t *testing.T) {
 		return err
 	}
 	standby := func(name string) {
-		if err := one.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+name+"'", "SELECT pg_reload_conf()"); err != nil {
+		if err := one.SyncStandbys(name); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the setting", func() bool { return query(t, one, "SHOW synchronous_standby_names") == name })
 	}
 	ended := make(chan error, 1)
 	waiting := func(event string) string {

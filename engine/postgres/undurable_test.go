@@ -42,10 +42,9 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The standby is a ghost: a commit waits for it.
-			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'", "SELECT pg_reload_conf()"); err != nil {
+			if err := p.SyncStandbys("ghost"); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == "ghost" })
 			ended := make(chan error, 1)
 			go func() {
 				_, err := a.Append(bg, lease, x.End(tga.StatusSuccess))
@@ -76,7 +75,7 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 					t.Errorf("entry %d is shown", len(tr.Entries))
 				}
 			}
-			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+			if err := p.SyncStandbys(""); err != nil {
 				t.Fatal(err)
 			}
 			until(t, "the effect", func() bool { tr, err := b.Load(bg, x.TraceID); return err == nil && len(tr.Entries) == 4 })
@@ -106,7 +105,7 @@ func TestWaitThatIsCalledOffAcknowledgesNothing(t *testing.T) {
 			until(t, "the wait", func() bool {
 				return query(t, primary, "SELECT count(*)::text FROM pg_stat_activity JOIN pg_locks l USING (pid) WHERE wait_event = 'SyncRep' AND l.relation = 'tgad.entries'::regclass") != "0"
 			})
-			if err := primary.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+			if err := primary.SyncStandbys(""); err != nil {
 				t.Fatal(err)
 			}
 			until(t, "the end of the wait", func() bool {

@@ -61,10 +61,9 @@ func TestUnknownCommitIsLookedAt(t *testing.T) {
 			s := open(t, pgserver.DSN(p), postgres.Options{})
 			b, lease := begun(t, s)
 			// The standby is a ghost: a commit waits for it.
-			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'", "SELECT pg_reload_conf()"); err != nil {
+			if err := p.SyncStandbys("ghost"); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == "ghost" })
 			ended := make(chan error, 1)
 			go func() {
 				_, err := s.Append(bg, lease, b.End(tga.StatusSuccess))
@@ -79,7 +78,7 @@ func TestUnknownCommitIsLookedAt(t *testing.T) {
 				case <-time.After(5 * time.Millisecond):
 				}
 			}
-			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+			if err := p.SyncStandbys(""); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-ended; err != nil {

@@ -327,9 +327,29 @@ func (s *Server) Query(statement string, args ...any) (text string, err error) {
 	return text, errors.Join(err, conn.Close(ctx))
 }
 
+// SyncStandbys sets synchronous_standby_names. Each commit that begins after it waits for these standbys.
+func (s *Server) SyncStandbys(names string) error {
+	if err := s.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+names+"'", "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	for range 1000 {
+		is, err := s.Query("SHOW synchronous_standby_names")
+		if err != nil {
+			return err
+		}
+		if is == names {
+			// Commits wait from when the checkpointer has read the setting, which may be later. It reads it between
+			// one checkpoint and the next: the first may have begun before.
+			return s.Exec("CHECKPOINT", "CHECKPOINT")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("synchronous_standby_names did not become %q within 10 s", names)
+}
+
 // Synchronous makes commits of s wait for a standby, which must be running.
 func (s *Server) Synchronous(standby *Server) error {
-	if err := s.Exec("ALTER SYSTEM SET synchronous_standby_names = '"+standby.Name+"'", "SELECT pg_reload_conf()"); err != nil {
+	if err := s.SyncStandbys(standby.Name); err != nil {
 		return err
 	}
 	for range 1000 {
