@@ -20,7 +20,7 @@ func TestEmbedderPaysForPebbleOnly(t *testing.T) {
 	bare := deps("github.com/cockroachdb/pebble/v2", "github.com/cockroachdb/pebble/v2/bloom", "github.com/cockroachdb/pebble/v2/vfs/atomicfs")
 	allowed := []string{
 		"github.com/tgad/tgad/schemas/", "github.com/tgad/tgad/keyspace", "github.com/tgad/tgad/wal",
-		"github.com/tgad/tgad/ledger", "github.com/tgad/tgad/engine", "github.com/tgad/tgad/internal/access", "github.com/tgad/tgad/internal/backup/manifest", "github.com/tgad/tgad/internal/clip", "github.com/tgad/tgad/internal/filelock", "github.com/tgad/tgad/internal/sealrules", "github.com/tgad/tgad/internal/segment",
+		"github.com/tgad/tgad/ledger", "github.com/tgad/tgad/engine", "github.com/tgad/tgad/internal/access", "github.com/tgad/tgad/internal/backup/manifest", "github.com/tgad/tgad/internal/clip", "github.com/tgad/tgad/internal/diskfs", "github.com/tgad/tgad/internal/filelock", "github.com/tgad/tgad/internal/sealrules", "github.com/tgad/tgad/internal/segment",
 		"github.com/gowebpki/jcs",
 		"github.com/klauspost/compress", // Pebble's own without cgo
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/internal/diskfs"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -78,7 +78,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.FS == nil {
-		o.FS = guard.OS()
+		o.FS = diskfs.OS()
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

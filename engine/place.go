@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/diskfs"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -55,7 +56,7 @@ const SocketName = "tgad.socket"
 // IsStore reports whether a directory of the operating system's file system has a store, or the
 // remains of one. It opens nothing and writes nothing.
 func IsStore(dir string) (bool, error) {
-	p, _, err := placeOf(guard.OS(), dir)
+	p, _, err := placeOf(diskfs.OS(), dir)
 	return p == placeStore || p == placeBeginning, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/diskfs"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/schemas/tga"
@@ -51,7 +52,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.FS = cmp.Or(o.FS, vfs.Default)
+	o.FS = cmp.Or(o.FS, diskfs.OS())
 	if o.Origin == "" && o.Signer.Signer != nil {
 		o.Origin = o.Signer.Name()
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/diskfs"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/schemas/tga"
@@ -45,7 +46,7 @@ func (k *Keeper) writeKey(dir string) error {
 // NOT_FOUND: no checkpoint of the store is kept. STATE_CHECKSUM_MISMATCH: the log is not what the
 // newest one covers, or the kept ones are damaged.
 func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, error) {
-	fs = cmp.Or(fs, vfs.Default)
+	fs = cmp.Or(fs, diskfs.OS())
 	kept := fs.PathJoin(dir, tree.Dir)
 	key, err := readAll(fs, fs.PathJoin(kept, keyName))
 	var notes []byte
@@ -112,7 +113,7 @@ func Verify(ctx context.Context, store Store, dir string) error {
 	if err != nil {
 		return err
 	}
-	return tree.Compare(vfs.Default, dir, store.Stats().StoreID, k.tree.(*tree.Tree))
+	return tree.Compare(diskfs.OS(), dir, store.Stats().StoreID, k.tree.(*tree.Tree))
 }
 
 // Kept returns the notes that a store in a directory kept, so that they can be copied into tables. They are in order, oldest first;
@@ -120,7 +121,7 @@ func Verify(ctx context.Context, store Store, dir string) error {
 //
 // PERMISSION_DENIED: a note was not signed by that key, or by one that it handed over to.
 func Kept(dir string, fs vfs.FS) (list []Keeping, err error) {
-	fs = cmp.Or(fs, vfs.Default)
+	fs = cmp.Or(fs, diskfs.OS())
 	kept := fs.PathJoin(dir, tree.Dir)
 	key, err := readAll(fs, fs.PathJoin(kept, keyName))
 	var raw []byte

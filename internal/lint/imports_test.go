@@ -15,7 +15,7 @@ const module = "github.com/tgad/tgad"
 // doors names the one package that may import a dependency.
 var doors = map[string][]string{
 	"github.com/anishathalye/porcupine":      {"internal/crashtest"},
-	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "internal/vector", "internal/evidence", "internal/mcpfront/fronttest", "bench"}, // all but engine: the file systems
+	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "internal/vector", "internal/diskfs", "internal/evidence", "internal/mcpfront/fronttest", "bench"}, // all but engine: the file systems
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
 	"github.com/klauspost/compress":          {"wal", "internal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "internal/payments/server"},

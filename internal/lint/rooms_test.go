@@ -26,8 +26,8 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/chaintest", "", "schemas/tga wal/chain"},
 	{"wal", "the log on disk: segments, records, reader, the scan after a crash, body files, copies, rewriting in place; when a segment is rewritten is `engine`'s to say", "schemas/tga"},
 	{"internal/vector", `the log's bytes for the golden vectors`, "schemas/tga wal"},
-	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/backup/manifest internal/clip internal/filelock internal/sealrules keyspace ledger schemas/tga wal wal/chain internal/segment"},
-	{"engine/internal/guard", "", "internal/access schemas/tga"},
+	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/backup/manifest internal/clip internal/filelock internal/sealrules keyspace ledger schemas/tga wal wal/chain internal/segment internal/diskfs"},
+	{"engine/internal/guard", "", "internal/diskfs schemas/tga"},
 	{"internal/backup/manifest", "", "schemas/tga"},
 
 	// The runtime, and the transports that it sends calls through.
@@ -70,8 +70,9 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/turn/otlp", "", "internal/turn/emit"},
 
 	// The command and its parts.
-	{"internal/access", "the lock of a directory that one process has; modes and owners of files. Nothing of tgad, so `engine` may use them", ""},
+	{"internal/access", "the lock of a directory that one process has; modes and owners of files; the file system of the operating system, as a store uses it. Nothing of tgad, so `engine` may use them", ""},
 	{"internal/filelock", "", "internal/access"},
+	{"internal/diskfs", "", "internal/access"},
 	{"internal/listen", "listens at socket files; what of accept(2) passes; which hosts are this machine", "schemas/tga"},
 	{"internal/secretfile", `files whose content is secret: who may have access, and the grammar of headers`, "internal/access"},
 	{"internal/keyring", `the data keys that a store seals under, in a file outside of it`, "internal/access internal/clip internal/filelock internal/secretfile schemas/tga wal/chain"},
@@ -89,13 +90,13 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/mcpfront/say", "", "internal/clip internal/mcpfront/frames internal/mcpraw runtime/client schemas/tga schemas/wire"},
 	{"internal/workspace", `snapshots of a directory around calls of any client, and restores by a plan that was shown`, "internal/access internal/workstate runtime/workstate/hostdir schemas/tga"},
 	{"internal/evidence/tree", "evidence: the Merkle tree over the log's order; signed checkpoints and places outside for them; bundles that an auditor checks offline, with programs that share no code with tgad; a monitor that follows a store from outside, and a witness that remembers for others; what keeps all that for an open store", "internal/access schemas/tga"},
-	{"internal/evidence/checkpoint", "", "internal/access internal/secretfile schemas/tga"},
+	{"internal/evidence/checkpoint", "", "internal/access internal/secretfile schemas/tga internal/diskfs"},
 	{"internal/evidence/witness", "", "internal/access internal/evidence/checkpoint internal/filelock internal/listen internal/secretfile schemas/tga"},
 	{"internal/evidence/bundle", "", "internal/evidence/checkpoint internal/evidence/tree internal/ndjson schemas/tga wal/chain"},
 	{"internal/evidence/verifiers", "", ""},
 	{"internal/evidence/sends", "", "internal/evidence/tree ledger schemas/tga wal/chain"},
 	{"internal/evidence/monitor", "", "internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/sends internal/evidence/tree internal/filelock schemas/tga wal/chain"},
-	{"internal/evidence", "", "engine internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree runtime schemas/tga wal/chain"},
+	{"internal/evidence", "", "engine internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree runtime schemas/tga wal/chain internal/diskfs"},
 	{"evidence", "signed checkpoints, receipts and evidence files for a program that embeds the store", "engine internal/evidence internal/evidence/checkpoint internal/ndjson runtime schemas/tga wal/chain"},
 	{"internal/duty", "what one process of a store does at a time, with what it must remember of it", "internal/access internal/evidence/checkpoint"},
 	{"internal/audit", "the log of a store in the forms that audit systems read, and delivered to them", "internal/clip runtime schemas/tga schemas/wire wal/chain"},

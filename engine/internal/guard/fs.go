@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/diskfs"
 )
 
 // FSOptions says how [FS] handles failures in Pebble's directory.
@@ -45,7 +47,7 @@ func FS(base vfs.FS, o FSOptions) *Fenced {
 	if o.Index != "" {
 		f.index = base.PathDir(base.PathJoin(o.Index, "x"))
 	}
-	if _, ok := base.(osFS); ok || base == vfs.Default {
+	if _, ok := base.(diskfs.FS); ok || base == vfs.Default {
 		// Pebble checks the disk's health only on a file system that it chose itself.
 		slow, onSlow := o.SlowDisk, o.OnSlowDisk
 		if slow == 0 {

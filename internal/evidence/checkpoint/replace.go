@@ -7,23 +7,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/diskfs"
 )
 
 // Disk is the operating system's file system. Only this user can read the files that it makes.
-var Disk vfs.FS = private{vfs.Default}
-
-type private struct{ vfs.FS }
-
-func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := access.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
-	return p.FS.OpenReadWrite(name, c)
-}
+var Disk = diskfs.OS()
 
 // Replace replaces a file as a whole. After a crash the file is the old one or the new one, and the
 // new one if Replace had returned nil. After an error it is not known which of them it is. If the path

@@ -1,4 +1,6 @@
-package guard
+// Package diskfs is the operating system's file system as a store uses it: what is made is accessible to this user alone, and a
+// pipe in the place of a file is refused.
+package diskfs
 
 import (
 	"errors"
@@ -11,15 +13,16 @@ import (
 	"github.com/tgad/tgad/internal/access"
 )
 
-// osFS is the operating system's file system, but new files and directories are accessible to
-// this user alone. Pebble asks for modes 0666 and 0755 and relies on the umask, but a program that
+// FS is the operating system's file system, but new files and directories are accessible to
+// this user alone. [OS] returns it. Pebble asks for modes 0666 and 0755 and relies on the umask, but a program that
 // embeds tgad may have any umask.
-type osFS struct{ vfs.FS }
+type FS struct{ vfs.FS }
 
 // OS returns the file system for stores that lie on the operating system's file system.
-func OS() vfs.FS { return osFS{vfs.Default} }
+func OS() vfs.FS { return FS{vfs.Default} }
 
-func (o osFS) Unwrap() vfs.FS { return o.FS }
+// Unwrap returns the wrapped file system.
+func (o FS) Unwrap() vfs.FS { return o.FS }
 
 // ours makes a file with the right mode before the wrapped file system opens it. If the file were
 // readable by others for a moment, a process that opened it then could read everything that is
@@ -33,7 +36,7 @@ func ours(name string) error {
 }
 
 // Create removes an existing file first, as vfs.Default does, because the file may have other links.
-func (o osFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (o FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	err := ours(name)
 	for errors.Is(err, fs.ErrExist) {
 		if err := o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +52,7 @@ func (o osFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, err
 
 // Link makes no second link to a symbolic link: the new name would lead to whatever the path in it then leads to, and
 // whoever counts the links of the file would not see the name.
-func (o osFS) Link(oldname, newname string) error {
+func (o FS) Link(oldname, newname string) error {
 	if info, err := os.Lstat(oldname); err == nil && !info.Mode().IsRegular() {
 		return &fs.PathError{Op: "link", Path: oldname, Err: errNoFile}
 	}
@@ -66,14 +69,16 @@ func file(name string) error {
 	return nil // the open says what else is wrong
 }
 
-func (o osFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+// Open opens a file or a directory for reading.
+func (o FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err := file(name); err != nil {
 		return nil, err
 	}
 	return o.FS.Open(name, opts...)
 }
 
-func (o osFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+// OpenReadWrite makes the file if there is none.
+func (o FS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err := ours(name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -83,7 +88,8 @@ func (o osFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ..
 	return o.FS.OpenReadWrite(name, category, opts...)
 }
 
-func (o osFS) Lock(name string) (io.Closer, error) {
+// Lock makes the file of the lock if there is none.
+func (o FS) Lock(name string) (io.Closer, error) {
 	if err := ours(name); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -91,4 +97,4 @@ func (o osFS) Lock(name string) (io.Closer, error) {
 }
 
 // MkdirAll ignores the mode that it is asked for.
-func (o osFS) MkdirAll(dir string, _ os.FileMode) error { return access.MkdirAll(dir) }
+func (o FS) MkdirAll(dir string, _ os.FileMode) error { return access.MkdirAll(dir) }
