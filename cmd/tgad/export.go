@@ -3,12 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -93,7 +96,7 @@ func (l leavable) Write(p []byte) (n int, err error) {
 	}
 }
 
-// toFile calls write with stdout or with a new file. After an error the file is removed.
+// toFile calls write with stdout or with a new file, which is there when it is whole.
 // What went to stdout before an error cannot be taken back: it lacks the last line.
 func (a *app) toFile(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	if name == "" {
@@ -103,14 +106,30 @@ func (a *app) toFile(ctx context.Context, name string, write func(io.Writer) err
 		}
 		return w.Flush()
 	}
-	f, err := access.Create(name)
+	return newFile(name, write)
+}
+
+// newFile writes a file that must not be there. It gets its name when it is whole and durable: whoever is killed before leaves
+// tgad-NUMBER.part beside it, and no part that has the name.
+func newFile(name string, write func(io.Writer) error) (err error) {
+	if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(err, error(&fs.PathError{Op: "create", Path: name, Err: fs.ErrExist}))
+	}
+	dir := filepath.Dir(name)
+	f, err := os.CreateTemp(dir, "tgad-*.part")
+	if why := (*fs.PathError)(nil); errors.As(err, &why) {
+		why.Path = name // which was asked for
+	}
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(f)
 	err = errors.Join(write(w), w.Flush(), f.Sync(), f.Close())
-	if err != nil {
-		err = errors.Join(err, os.Remove(name))
+	if err == nil {
+		err = os.Link(f.Name(), name) // it replaces nothing, unlike a rename
+		if _, is := os.Lstat(name); err != nil && errors.Is(is, fs.ErrNotExist) {
+			return errors.Join(os.Rename(f.Name(), name), access.SyncDir(dir)) // a disk without links
+		}
 	}
-	return err
+	return errors.Join(err, os.Remove(f.Name()), access.SyncDir(dir))
 }
