@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -165,6 +166,17 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	return f, info, nil
+}
+
+// ReadFile returns the content of a regular file. It is for the files that tgad keeps in places that it was told: unlike
+// [os.ReadFile] it waits for nobody when something else is there.
+func ReadFile(path string) ([]byte, error) {
+	f, _, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(f)
+	return raw, errors.Join(err, f.Close())
 }
 
 // Create makes a new file that only this user can access, and opens it for reading and writing. It

@@ -67,7 +67,7 @@ func writeSocketName(name, socket string) error {
 // SocketOf returns the socket of the daemon that has the store in dir. ok is false if no process has
 // the store, or if the one that has it answers at no socket, for example because it is still opening it.
 func SocketOf(dir string) (socket string, ok bool) {
-	raw, err := os.ReadFile(filepath.Join(dir, engine.SocketName))
+	raw, err := access.ReadFile(filepath.Join(dir, engine.SocketName))
 	if err != nil {
 		return "", false
 	}

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/tgad/tgad/internal/access"
@@ -39,7 +38,7 @@ type File string
 
 // Take implements [Duty].
 func (f File) Take(context.Context) (kept []byte, mine bool, err error) {
-	kept, err = os.ReadFile(string(f))
+	kept, err = access.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		kept, err = nil, access.MkdirDurable(filepath.Dir(string(f)))
 	}

@@ -28,7 +28,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/vector", `the log's bytes for the golden vectors`, "schemas/tga wal"},
 	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/backup/manifest internal/clip internal/filelock internal/sealrules keyspace ledger schemas/tga wal wal/chain internal/segment internal/diskfs"},
 	{"engine/internal/guard", "", "internal/diskfs schemas/tga"},
-	{"internal/backup/manifest", "", "schemas/tga"},
+	{"internal/backup/manifest", "", "internal/access schemas/tga"},
 
 	// The runtime, and the transports that it sends calls through.
 	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clip internal/clock internal/mcpfront/call keyspace ledger schemas/tga wal/chain"},

@@ -121,7 +121,7 @@ func (k *Keeper) list() ([]Record, error) {
 }
 
 func (k *Keeper) read(number uint64) (r Record, err error) {
-	raw, err := os.ReadFile(k.file(number))
+	raw, err := access.ReadFile(k.file(number))
 	if err != nil {
 		return r, tga.Errorf(tga.StoreUnavailable, "record %d of %s: %w", number, k.dir, err)
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -132,7 +132,7 @@ func (p *Place) file(ctx context.Context, path string, f manifest.File, there ma
 	if len(before) > 0 && was == f {
 		return before, nil
 	}
-	in, err := os.Open(path)
+	in, _, err := access.Open(path)
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "%w", err)
 	}

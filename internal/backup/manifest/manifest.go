@@ -8,9 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -87,7 +87,7 @@ func Unseal(b []byte, path string, v any) error {
 // [Decode], and STORE_UNAVAILABLE.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, Name)
-	b, err := os.ReadFile(path)
+	b, err := access.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -75,7 +76,7 @@ func (d Directory) Put(_ context.Context, raw []byte, _ Prove) ([]byte, error) {
 
 // Newest implements [Target].
 func (d Directory) Newest(context.Context, []byte, Prove) ([]byte, error) {
-	f, err := os.Open(d.Path)
+	f, _, err := access.Open(d.Path)
 	if errors.Is(err, os.ErrNotExist) {
 		// A missing directory may be a disk that is not mounted: do not report "no checkpoints".
 		if _, derr := os.Stat(filepath.Dir(d.Path)); derr != nil {

@@ -34,7 +34,7 @@ func keysName(path string) string { return path + ".keys" }
 // file up to there. ok is false if the file does not reach that far: every append must be checked again.
 func readKeys(path string, a sends.Attested, checked int64) (book *sends.Book, end int64, ok bool, err error) {
 	book = sends.New(a)
-	raw, err := os.ReadFile(keysName(path))
+	raw, err := access.ReadFile(keysName(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return book, 0, checked == 0, nil
 	}

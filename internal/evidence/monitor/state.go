@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -42,7 +42,7 @@ func readState(path, origin string) (state, error) {
 		return state{}, err
 	}
 	empty := state{Version: tga.MonitorStateVersion, Origin: origin}
-	raw, err := os.ReadFile(path)
+	raw, err := access.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return empty, nil
 	}
@@ -112,7 +112,7 @@ func writeAlarm(path string, a *Alarm) error {
 
 // readAlarm returns the alarm whose file nobody removed; nil if there is none.
 func readAlarm(path string) error {
-	raw, err := os.ReadFile(alarmName(path))
+	raw, err := access.ReadFile(alarmName(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

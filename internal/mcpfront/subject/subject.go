@@ -38,10 +38,10 @@ type Secret struct{ key []byte }
 // share the secret, and so recognise each other's users.
 func ReadSecret(state string) (*Secret, error) {
 	path := filepath.Join(state, subjectKeyFile)
-	key, err := os.ReadFile(path)
+	key, err := access.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeSubjectKey(state, path); err == nil {
-			key, err = os.ReadFile(path)
+			key, err = access.ReadFile(path)
 		}
 	}
 	if err == nil && len(key) != subjectKeySize {
