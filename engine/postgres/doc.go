@@ -17,6 +17,8 @@
 //	                is found out; a late one is refused
 //	   durable      a commit is shown only once the standby       [database.admit]      TestWhatNoStandbyHasIsNotShown
 //	                has it, unless a person cancels a wait
+//	   clocks       a process whose clock is not the         [skew.err]            TestClockThatIsOffBeginsNothing
+//	                database's begins no call
 //	   order        numbers have no gap and never change       tgad.sequence         TestOrderHasNoGap
 //	   copy         an incomplete copy is frozen               [Store.begin], [Copy] TestCopiedStoreIsTheSame
 //	   place        a store is on one shard of a fleet; a      tgad.fence, acquire   TestFenceStandsInTheShard

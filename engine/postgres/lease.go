@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -185,6 +186,11 @@ func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease
 		return chain.Lease{}, err
 	}
 	defer s.health.leave()
+	if s.skew.err() != nil { // the machine may have slept, or the clock is right again
+		if err := cmp.Or(s.renew(ctx), s.skew.err()); err != nil {
+			return chain.Lease{}, err
+		}
+	}
 	_, waits := ctx.Deadline()
 	asking := ctx
 	if !waits {

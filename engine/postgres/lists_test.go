@@ -58,7 +58,7 @@ func newListed(t *testing.T, processes int) *listed {
 		return all
 	}}
 	for range processes {
-		p := &listing{Store: open(t, s.dsn, postgres.Options{Shard: s.shard, Lease: time.Second, Clock: func() time.Time { return s.Now.Time() }})}
+		p := &listing{Store: open(t, s.dsn, postgres.Options{Shard: s.shard, Lease: time.Second, Clock: func() time.Time { return s.Now.Time() }, MaxSkew: -1})}
 		p.keep()
 		t.Cleanup(func() { p.stop() })
 		s.all = append(s.all, p)

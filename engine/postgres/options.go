@@ -30,9 +30,12 @@ type Options struct {
 	// Committers is how many transactions with appends are under way at once. Zero is 4.
 	Committers int
 	// Conns is the largest number of connections, at least 3. Zero is 16 plus one for each committer.
-	Conns  int
-	Clock  func() time.Time
-	Logger *slog.Logger
+	Conns int
+	Clock func() time.Time
+	// MaxSkew is how far Clock may be from the clock of the database server: beyond it no lease is granted, and no second send
+	// is licensed. Zero is 30 s; a negative one is for a Clock that tells another time on purpose.
+	MaxSkew time.Duration
+	Logger  *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -54,6 +57,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Conns <= 0 {
 		o.Conns = 16 + o.Committers
+	}
+	if o.MaxSkew == 0 {
+		o.MaxSkew = 30 * time.Second // two processes are then as far apart as a window's margin is by default
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -72,12 +72,15 @@ func (x *session) left() (id int64, left time.Duration) {
 }
 
 func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
-	asked := time.Now()
+	asked, before := time.Now(), s.o.Clock()
 	var id int64
 	var alone bool
-	if err := c.QueryRow(ctx, "SELECT o_session, o_alone FROM tgad.open_session($1, $2, make_interval(secs => $3))", s.o.Shard, s.o.Name, s.o.Lease.Seconds()).Scan(&id, &alone); err != nil {
+	var theirs time.Time
+	if err := c.QueryRow(ctx, "SELECT o_session, o_alone, clock_timestamp() FROM tgad.open_session($1, $2, make_interval(secs => $3))", s.o.Shard, s.o.Name, s.o.Lease.Seconds()).
+		Scan(&id, &alone, &theirs); err != nil {
 		return err
 	}
+	s.skew.compared(before, theirs)
 	if id>>31 != 0 {
 		return tga.Errorf(tga.StoreUnavailable, "session %d: no epoch is left in this store", id)
 	}
@@ -101,11 +104,13 @@ func (s *Store) renew(ctx context.Context) error {
 		// A connection that gets no answer must not use up all the time that the session has left.
 		ctx, cancel := context.WithTimeout(ctx, s.o.Lease/3)
 		defer cancel()
-		asked, goesOn, since := time.Now(), false, s.doubts.count()
+		asked, before, goesOn, since := time.Now(), s.o.Clock(), false, s.doubts.count()
+		var theirs time.Time
 		var doubted, quarantine []byte
-		if err := c.QueryRow(ctx, "SELECT tgad.renew($1, $2), "+doubtColumns, s.o.Shard, id).Scan(&goesOn, &doubted, &quarantine); err != nil {
+		if err := c.QueryRow(ctx, "SELECT tgad.renew($1, $2), clock_timestamp(), "+doubtColumns, s.o.Shard, id).Scan(&goesOn, &theirs, &doubted, &quarantine); err != nil {
 			return err
 		}
+		s.skew.compared(before, theirs)
 		if err := s.doubts.hear(since, doubted, quarantine); err != nil {
 			return err
 		}
@@ -125,6 +130,7 @@ func (s *Store) renew(ctx context.Context) error {
 func (s *Store) keepSession() {
 	tick := time.NewTicker(s.o.Lease / 5)
 	defer tick.Stop()
+	apart := false
 	for {
 		select {
 		case <-tick.C:
@@ -138,6 +144,14 @@ func (s *Store) keepSession() {
 		cancel()
 		switch {
 		case err == nil:
+			why := s.skew.err()
+			switch {
+			case why != nil && !apart:
+				s.log.Error("the clocks of this process and of the database server are too far apart", "error", why)
+			case why == nil && apart:
+				s.log.Info("the clocks of this process and of the database server agree again")
+			}
+			apart = why != nil
 			s.leases.look() // send releases that the database has not got, or has lost
 		case s.health.life.Err() == nil:
 			s.log.Warn("the session was not renewed", "error", err)

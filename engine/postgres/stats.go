@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -51,7 +52,7 @@ func (f Fleet) Stats() Stats {
 func (f Fleet) Alone() bool { return f.s.alone }
 
 // Ready asks the database whether this process could append now. STORE_UNAVAILABLE: no server
-// answers, or it promises less than it must, or the store is frozen.
+// answers, or it promises less than it must, or the store is frozen, or the clocks are too far apart.
 func (f Fleet) Ready(ctx context.Context) error {
 	s := f.s
 	if err := s.health.enterToWrite(); err != nil {
@@ -72,6 +73,6 @@ func (f Fleet) Ready(ctx context.Context) error {
 		case !here:
 			return tga.Errorf(tga.StoreUnavailable, "another process has ended the session of this one, and a new one is still to begin")
 		}
-		return s.promises(commit, standbys)
+		return cmp.Or(s.promises(commit, standbys), s.skew.err())
 	})
 }

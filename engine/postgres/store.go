@@ -20,6 +20,7 @@ type Store struct {
 
 	session session
 	leases  leases
+	skew    skew
 	times   times
 	views   *lru[tga.ID, view]        // cached traces, each at some version
 	records *lru[[32]byte, []byte]    // cached ledger records, by key
@@ -72,6 +73,7 @@ func openAt(ctx context.Context, config *pgxpool.Config, o Options, locate func(
 	s.erasure.turn, s.erasure.begun = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.order.database, s.doubts.s = s.database, s
 	s.promoted, s.restarted = s.remembers, func() { s.leases.unsure.Store(true) }
+	s.skew.clock, s.skew.most = o.Clock, o.MaxSkew
 	s.leases.init()
 	s.asks.init()
 	s.asking.init()
@@ -174,13 +176,13 @@ func (s *Store) Shared() bool { return true }
 func (s *Store) ID() tga.ID { return s.id }
 
 // NewestTS implements [runtime.Store]. It asks the database, because other processes store times
-// too. If the database does not answer, it returns [tga.LastMillis]: then no clock counts as ahead of
+// too. If the database does not answer, or the clocks are too far apart, it returns [tga.LastMillis]: then no clock counts as ahead of
 // the stored times, and no second send is licensed.
 func (s *Store) NewestTS() tga.Millis {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
 	defer cancel()
 	newest, err := newestTS(ctx, s)
-	if err != nil {
+	if err != nil || s.skew.err() != nil {
 		return tga.LastMillis
 	}
 	return newest
