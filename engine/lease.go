@@ -21,12 +21,14 @@ import (
 type leases struct {
 	queue locks[tga.ID] // held from Acquire to Release; not by a weak lease
 
+	raising     sync.Mutex // held while a further incarnation is begun
 	mu          sync.Mutex
 	held        map[tga.ID]chain.Epoch
 	lent        map[tga.ID]bool // of the held leases: the holder is outside this process
 	weak        map[tga.ID]bool // of the lent leases: the trace is not the holder's own
-	incarnation uint32
-	counter     uint32 // counter part of the newest epoch that was granted
+	first       uint32          // incarnation of the open
+	incarnation uint32          // of the newest epoch: larger than first once so many epochs were granted that the counter had to begin again
+	counter     uint32          // counter part of the newest epoch that was granted
 }
 
 func (l *leases) init() {
@@ -39,7 +41,30 @@ func (l *leases) init() {
 func (l *leases) begin(incarnation uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.incarnation, l.counter = incarnation, 0
+	l.first, l.incarnation, l.counter = incarnation, incarnation, 0
+}
+
+// lastEpochs is the counter from which an Acquire begins a new incarnation. More callers than are left will not be in an Acquire
+// at once.
+const lastEpochs = math.MaxUint32 - 1<<20
+
+// goOn begins a new incarnation of the same open when the counter of this one nears its end: a gateway with 50,000 calls a second
+// is there within a day. It is durable before an epoch of it is granted, as at an open. Leases that are held stay current.
+func (l *leases) goOn(o *opened) error {
+	l.raising.Lock()
+	defer l.raising.Unlock()
+	newest := l.newest()
+	if uint32(newest) < lastEpochs {
+		return nil // another caller has done it
+	}
+	next := uint64(newest.Incarnation()) + 1
+	if err := o.incarnate(next, false, func(*writer) {}); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.incarnation, l.counter = uint32(next), 0
+	return nil
 }
 
 func (l *leases) grant(id tga.ID) (chain.Lease, error) {
@@ -148,6 +173,13 @@ func (l *leases) newest() chain.Epoch {
 	return chain.Epoch(l.incarnation)<<32 | chain.Epoch(l.counter)
 }
 
+// opened returns the incarnation of the open.
+func (l *leases) opened() uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first
+}
+
 // granted returns how many leases are held, and the incarnation of their epochs.
 func (l *leases) granted() (held int, incarnation uint32) {
 	l.mu.Lock()
@@ -186,8 +218,15 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	lease, err := db.leases.grant(id)
 	if err != nil {
 		db.leases.queue.unlock(id)
+		return lease, err
 	}
-	return lease, err
+	if uint32(lease.Epoch) >= lastEpochs {
+		if err := db.leases.goOn(db.opened); err != nil {
+			db.Release(lease)
+			return chain.Lease{}, err
+		}
+	}
+	return lease, nil
 }
 
 // Lend is Acquire for a peer outside this process. The peer sends no call of this process, so
@@ -309,10 +348,7 @@ func (db *DB) While(ctx context.Context, _ chain.Lease) (context.Context, contex
 
 // Departed reports whether an epoch is from an earlier open of the store. The process of that
 // open had to end or close the store before this open.
-func (db *DB) Departed(epoch chain.Epoch) bool {
-	_, incarnation := db.leases.granted()
-	return epoch.Incarnation() < incarnation
-}
+func (db *DB) Departed(epoch chain.Epoch) bool { return epoch.Incarnation() < db.leases.opened() }
 
 // Held is Current: only one process has the store, so every holder is in this process.
 func (db *DB) Held(lease chain.Lease) bool { return db.Current(lease) }

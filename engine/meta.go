@@ -62,27 +62,34 @@ func (o *opening) identify(found found, believe bool) error {
 	}
 	// Raise it before the first lease, so that no epoch of an earlier process can be current.
 	incarnation++
-	if incarnation > 1<<32-1 {
-		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", o.dir)
+	if err := o.incarnate(incarnation, believe, func(w *writer) {
+		if format != nil && string(format) != string(ownFormat) {
+			w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat) // a store of an older format gets this program's format
+		}
+	}); err != nil {
+		return err
 	}
-	next, err := o.witness().testify(o.index, o.storeID, incarnation, believe)
+	o.leases.begin(uint32(incarnation))
+	return o.site(o.dir).began()
+}
+
+// incarnate makes an incarnation durable, together with what is written at the same time, and has the witness see it.
+func (o *opened) incarnate(incarnation uint64, believe bool, with func(*writer)) error {
+	if incarnation > 1<<32-1 {
+		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", o.of.dir)
+	}
+	next, err := o.of.witness().testify(o.index, o.of.storeID, incarnation, believe)
 	if err != nil {
 		return err
 	}
 	w := o.commits.newWriter()
-	if format != nil && string(format) != string(ownFormat) {
-		w.set(keyspace.AppendMeta(nil, metaFormat), ownFormat) // a store of an older format gets this program's format
-	}
+	with(w)
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
-	o.leases.begin(uint32(incarnation))
 	if err := o.commits.apply(w); err != nil {
 		return err
 	}
-	if err := o.witness().attest(o.storeID, next); err != nil {
-		return err
-	}
-	return o.site(o.dir).began()
+	return o.of.witness().attest(o.of.storeID, next)
 }
 
 // create writes the identity of a new store.

@@ -126,7 +126,7 @@ type vantage struct {
 
 func (s site) witness() vantage { return vantage{s.dir, s.opts.WitnessFile, s.opts} }
 
-func (o *opening) witness() vantage { return o.site(o.dir).witness() }
+func (s *standing) witness() vantage { return vantage{s.dir, s.opts.WitnessFile, &s.opts} }
 
 // lock keeps a second store from using the same witness, for example a copy of this store while
 // this store is open.
@@ -229,7 +229,7 @@ func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
 // leave draws a token at a close. If it fails, the store is in the same state as after a crash.
 func (o *opened) leave() error {
 	s := o.of
-	v := vantage{s.dir, s.opts.WitnessFile, &s.opts}
+	v := s.witness()
 	if v.path == "" || o.readOnly || s.health.sick() != nil {
 		return nil
 	}

@@ -119,6 +119,9 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 	if !s.leases.allow(id, from) {
 		return lease, false, nil
 	}
+	if err := s.session.unspent(ctx, s); err != nil {
+		return lease, false, err
+	}
 	for {
 		var code string
 		var epoch, version, seq *int64

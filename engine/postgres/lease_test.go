@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +179,35 @@ func TestLeaseOfAnEndedSession(t *testing.T) {
 	if lease, err := s.Acquire(bg, x.TraceID); err != nil {
 		t.Error(err)
 	} else if _, err := s.Append(bg, lease, x.End(tga.StatusSuccess)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSessionWhoseEpochsAreSpent: a process that has granted four billion leases goes on in another session, with larger epochs.
+// What it held under the first one is lost, as if another process had ended it, and can be had again.
+func TestSessionWhoseEpochsAreSpent(t *testing.T) {
+	dsn, shard := database(t)
+	s := open(t, dsn, postgres.Options{Shard: shard, Logger: slog.New(slog.DiscardHandler)})
+	postgres.SpendEpochs(s)
+	x, last := begun(t, s)
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			lease, err := s.Acquire(bg, storetest.NewID())
+			if err != nil || lease.Epoch.Incarnation() != last.Epoch.Incarnation()+1 || uint32(lease.Epoch) > 8 || !s.Current(lease) {
+				t.Errorf("epoch %#x after %#x: %v", lease.Epoch, last.Epoch, err)
+			}
+		})
+	}
+	wait.Wait()
+	if _, err := s.Append(bg, last, x.End(tga.StatusSuccess)); tga.CodeOf(err) != tga.StateConcurrentExecution {
+		t.Errorf("under the lease of a session that ended: %v", err)
+	}
+	lease, err := s.Acquire(bg, x.TraceID)
+	if err == nil {
+		_, err = s.Append(bg, lease, x.End(tga.StatusSuccess))
+	}
+	if err != nil {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +46,16 @@ func (x *session) newest() chain.Epoch {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return chain.Epoch(x.id)<<32 | chain.Epoch(x.counter)
+}
+
+// lastEpochs is the counter from which the next grant begins a new session. More grants than are left will not be under way at once.
+const lastEpochs = math.MaxUint32 - 1<<20
+
+// spent reports whether the session has granted so many leases that its epochs come to an end.
+func (x *session) spent() (id int64, spent bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.id, x.counter >= lastEpochs
 }
 
 func (x *session) begun(id int64, alone bool, until time.Time) {
@@ -92,6 +104,22 @@ func (s *Store) newSession(ctx context.Context, c *pgxpool.Conn) error {
 	}
 	s.session.begun(id, alone, s.o.until(asked))
 	return nil
+}
+
+// unspent ends a session whose epochs are spent, and begins the next one. The leases of the session are lost, as if another process
+// had ended it: after four billion calls that is simpler than to keep two sessions.
+func (x *session) unspent(ctx context.Context, s *Store) error {
+	id, spent := x.spent()
+	if !spent {
+		return nil
+	}
+	s.log.Info("the epochs of the session are spent: the next one begins", "session", id)
+	x.over.Store(id)
+	err := s.ask(urgent(ctx), "end the session", func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, "UPDATE tgad.sessions SET ended = true WHERE shard = $1 AND session = $2", s.o.Shard, id)
+		return err
+	})
+	return cmp.Or(err, s.renew(ctx))
 }
 
 // renew renews the session. If the session was ended, all its leases are lost, and renew begins a
