@@ -54,7 +54,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/verify/pgcheck", "", "runtime internal/verify internal/verify/sqlcheck"},
 	{"internal/verify/sqlitecheck", "", "runtime internal/verify internal/verify/sqlcheck"},
 	{"runtime/workstate", `what other modules may name of working state, and two of its resources`, "internal/workstate runtime schemas/tga"},
-	{"runtime/workstate/hostdir", "", "internal/filelock internal/workstate schemas/tga"},
+	{"runtime/workstate/hostdir", "", "internal/access internal/filelock internal/workstate schemas/tga"},
 	{"runtime/workstate/sqlitefile", "", "internal/workstate schemas/tga"},
 	{"internal/workstate", `what the agent holds, as a transaction around each call: slices, map, budget, files, host directory, SQLite`, "internal/clip keyspace runtime schemas/tga wal/chain"},
 	{"internal/workstate/memfs", `a file system in memory, with which working state is tested`, "internal/workstate schemas/tga"},

@@ -281,6 +281,21 @@ func TestProcessesTakeTurns(t *testing.T) {
 	<-r.turn
 }
 
+// TestLockThatCannotBeTaken: who waits for a lock waits for a process that has it. A lock that nobody has, and that cannot be taken,
+// is an error at once: the call is refused, and the next one after the mend is not.
+func TestLockThatCannotBeTaken(t *testing.T) {
+	r := newRoom(t, Options{})
+	lock := filepath.Join(r.Aside(), "snapshots", "tgad.lock")
+	r.must(errors.Join(os.Remove(lock), os.Mkdir(lock, 0o700)))
+	if _, err := r.Before(t.Context(), Call{}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("with a directory in its place: %v", err)
+	}
+	r.must(os.Remove(lock))
+	if _, err := r.Before(t.Context(), Call{TraceID: tga.ID(uuid.Must(uuid.NewV7())), Attempt: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBesideIsWhoRanAtTheSameTime checks all ways in which two calls can overlap in time.
 func TestBesideIsWhoRanAtTheSameTime(t *testing.T) {
 	me := Record{Number: 1, Began: 10, Ended: 20}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -44,8 +45,11 @@ func openRepo(ctx context.Context, dir, git string) (*repo, error) {
 		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
 	}
 	r := &repo{git: git, dir: dir}
-	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock")); err != nil {
+	// Whoever waits for a lock that is held must not wait for one that cannot be taken.
+	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock")); errors.Is(err, filelock.ErrHeld) {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "snapshot repository %s is in use: %w", dir, err)
+	} else if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "snapshot repository: %w", err)
 	}
 	if err = r.init(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
@@ -81,7 +85,7 @@ func (r *repo) init(ctx context.Context) error {
 // prefix returns the repository's own random prefix for names in the directory.
 func (r *repo) prefix() (string, error) {
 	name := filepath.Join(r.dir, "tgad.prefix")
-	b, err := os.ReadFile(name)
+	b, err := access.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
 		b = []byte(".tgad-restore-" + strings.ToLower(rand.Text()) + "-")
 		err = r.writeFile(name, b)
