@@ -53,7 +53,7 @@ witnesses: ## a store with litewitness as its witness, and a log of Tessera with
 
 # A module of its own: its tests start PostgreSQL servers.
 pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers
-	cd engine/postgres && $(GO) vet ./... && $(GO) test -vet=off -short -timeout 5m ./...
+	cd engine/postgres && $(GO) vet ./... && $(GO) test -vet=off -short -timeout 15m ./...
 
 # The tag slim spares the race detector SQLite and gRPC, which take a minute to compile for it and of
 # which nothing here is about; pebblegozstd spares it 40 files of C, of a compressor that tgad has only with
