@@ -86,26 +86,44 @@ func turnsEnd(h *history, o *Observed, report func(string, tga.ID, string, ...an
 			report("", id, "recovery left the turn where it was")
 		}
 	}
-	settled := map[tga.ID]bool{}
+	apart := h.refusedLater()
 	for _, e := range h.events {
 		if e.Kind == Settled {
-			settled[e.Trace] = true
+			apart[e.Trace] = true
 		}
 	}
 	if want := o.turns.Wanted; want != nil {
-		endsAsWithout(want, o, settled, report)
+		endsAsWithout(want, o, apart, report)
 	}
 }
 
+// refusedLater returns the turns with a second attempt of a call to a busy tool. What the tool answers to it says nothing about the
+// first attempt, which a crash has cut off. So the turn may not try again, as it does without a crash.
+func (h *history) refusedLater() map[tga.ID]bool {
+	turns := map[tga.ID]bool{}
+	for k, sends := range h.sends {
+		id, _, _, ok := keyParts(k.key)
+		if _, behaviour := licenceOf(k.tool); !ok || behaviour != Busy {
+			continue
+		}
+		for _, s := range sends {
+			if s.Call.Attempt > 1 {
+				turns[id] = true
+			}
+		}
+	}
+	return turns
+}
+
 // endsAsWithout compares with a run of the same scenario without a crash. If a person
-// settled a call of an invocation, the invocation and its session's state may end
+// settled a call of an invocation, or it is apart for another reason, the invocation and its session's state may end
 // differently, and are not compared.
-func endsAsWithout(want *Ends, o *Observed, settled map[tga.ID]bool, report func(string, tga.ID, string, ...any)) {
+func endsAsWithout(want *Ends, o *Observed, apart map[tga.ID]bool, report func(string, tga.ID, string, ...any)) {
 	other := map[string]bool{}
 	for id, text := range want.Outcomes {
 		got, ended := o.turns.Outcomes[id]
 		t := o.turns.Turns[id]
-		if settled[id] || !ended {
+		if apart[id] || !ended {
 			if t != nil {
 				other[t.Scope] = true
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -211,5 +212,20 @@ func TestSecondRecoveryOfTurnsIsCompared(t *testing.T) {
 		if len(sameLog(a, b)) == 0 {
 			t.Errorf("%s is not seen", name)
 		}
+	}
+}
+
+// TestTurnsThatAreNotCompared: only a turn of which a busy tool got a second attempt may end otherwise than without a crash.
+func TestTurnsThatAreNotCompared(t *testing.T) {
+	sent := func(n byte, behaviour string, attempt uint32) Event {
+		id := tga.ID{0: n, 6: 0x70, 8: 0x80}
+		tool := "read_only." + behaviour
+		return Event{Kind: Sent, Tool: tool, Key: "turn/" + id.String() + "/tool/0", Call: runtime.Call{Tool: tool, Attempt: attempt}}
+	}
+	again := sent(1, Busy, 2)
+	again.Key = "k" // of no turn
+	h := historyOf([]Event{sent(1, Busy, 1), sent(1, Busy, 1), sent(2, Answers, 2), sent(3, Busy, 1), sent(3, Busy, 2), again})
+	if got := h.refusedLater(); len(got) != 1 || !got[tga.ID{0: 3, 6: 0x70, 8: 0x80}] {
+		t.Errorf("not compared: %v", got)
 	}
 }
