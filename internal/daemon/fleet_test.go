@@ -28,6 +28,9 @@ type sharedStore struct {
 	breaks int             // so many appends to what is left, which is let go of then
 	loaded func()          // is called once, after the next Load and before its answer
 	listed func()          // is called once, after the next Entries
+
+	missing  error // of a store that is not open
+	unlisted error // ends the list of open traces
 }
 
 // take calls a function once.
@@ -76,6 +79,21 @@ func (s *sharedStore) Ready(context.Context) error {
 
 func (s *sharedStore) Alone() bool { return false }
 
+func (s *sharedStore) Missing() error { return s.missing }
+
+func (s *sharedStore) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return func(yield func(chain.OpenTrace, error) bool) {
+		for o, err := range s.directory.OpenTraces(ctx) {
+			if !yield(o, err) {
+				return
+			}
+		}
+		if s.unlisted != nil {
+			yield(chain.OpenTrace{}, s.unlisted)
+		}
+	}
+}
+
 func (s *sharedStore) Left(context.Context) ([]tga.ID, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,6 +117,30 @@ func startShared(t *testing.T, extra string) (*bench, *sharedStore) {
 	}
 	b.start()
 	return b, s
+}
+
+// TestDaemonStartsWithoutAMissingStore: the open traces of a store that was away when the daemon began cannot be listed. The
+// daemon serves the others. If no store is missing, and they cannot be listed all the same, it does not begin.
+func TestDaemonStartsWithoutAMissingStore(t *testing.T) {
+	away := tga.Errorf(tga.StoreUnavailable, "store 2 is not open")
+	for _, missing := range []error{away, nil} {
+		b, s := setup(t, ""), &sharedStore{others: map[tga.ID]bool{}, missing: missing, unlisted: away}
+		b.open = func(_ context.Context, o Options) (Store, error) {
+			db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
+			s.directory = directory{DB: db}
+			return s, err
+		}
+		if missing == nil {
+			if err := Run(t.Context(), b.options()); tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Errorf("it served: %v", err)
+			}
+			continue
+		}
+		b.start()
+		if res, err := b.client.Call(t.Context(), charge("k")); err != nil || res.State != tga.Completed {
+			t.Errorf("%v, %v", res.State, err)
+		}
+	}
 }
 
 // TestStoreThatLacksSomething: every route that the store cannot serve has the same refusal, and all

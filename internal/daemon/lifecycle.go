@@ -309,6 +309,11 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 func (d *Daemon) start(ctx context.Context, o Options) error {
 	d.suggestNow(ctx)
 	open, err := d.rt.Classify(ctx)
+	if err != nil && d.can.shared != nil && d.can.shared.Missing() != nil {
+		// The others go on. What a process left in these is taken up once they are there.
+		d.log.Warn("the open traces of some stores cannot be read yet", "error", err)
+		err = nil
+	}
 	if err != nil {
 		d.log.Error("the open traces cannot be read", "error", err)
 		return err

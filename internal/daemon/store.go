@@ -87,6 +87,8 @@ type thawing interface {
 type Shared interface {
 	// Ready asks whether the store takes appends of this process now.
 	Ready(ctx context.Context) error
+	// Missing says which stores this process serves but has not open, because they were away when it began. nil: none.
+	Missing() error
 	// Alone reports whether no other process had the store when this one opened it.
 	Alone() bool
 	// Left lists the open traces whose lease a process still held when it ended.

@@ -122,6 +122,12 @@ func (a all) Ready(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
+// Missing implements [daemon.Shared].
+func (a all) Missing() error {
+	_, missing := a.Every()
+	return missing
+}
+
 // Alone implements [daemon.Shared].
 func (a all) Alone() bool { return false }
 

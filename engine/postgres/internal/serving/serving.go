@@ -156,6 +156,9 @@ func (s served) Close() error { return errors.Join(s.Store.Close(), s.ring.Close
 
 var _ daemon.Shared = served{}
 
+// Missing implements [daemon.Shared]: it is one store, and open.
+func (s served) Missing() error { return nil }
+
 // Submit implements [daemon.Store]. The append is durable when Submit returns, so the next append to the
 // same trace is checked against its result.
 func (s served) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (daemon.Submitted, error) {

@@ -16,7 +16,6 @@ import (
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
-	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
@@ -153,11 +152,7 @@ func TestDaemonServesAllShards(t *testing.T) {
 	if err := two.Stop(); err != nil {
 		t.Error(err)
 	}
-	daemons := []*daemon{x}
-	if serial.Whole() {
-		daemons = append(daemons, f.start("later")) // it looks for the shard first
-	}
-	for _, d := range daemons {
+	for _, d := range []*daemon{x, f.start("later")} { // which looks for the shard first
 		for _, key := range []string{"k", "while a shard is away"} {
 			if res, err := d.Call(t.Context(), in("", "opaque", key)); err != nil || res.State != tga.Completed || f.tool.sends(key) != 1 {
 				t.Errorf("%s: %v, %v, sent %d times", key, res.State, err, f.tool.sends(key))
