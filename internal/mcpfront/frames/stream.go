@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -78,7 +79,9 @@ func (r *remote) follow(ctx context.Context, id []byte, method string, body io.R
 		if streams {
 			failed, err = -1, r.events(resp.Body, id, &at)
 		}
-		_ = resp.Body.Close() // nothing is lost: events has said whether the answer came whole
+		if unclosed := resp.Body.Close(); unclosed != nil { // not err: events has said whether the answer came whole
+			r.Log.Debug("the tool server's stream was not closed", "error", unclosed)
+		}
 		if !streams && offersNone(resp.StatusCode) {
 			return err
 		}
@@ -122,7 +125,7 @@ func (r *remote) listen() {
 			} else {
 				err = fmt.Errorf("HTTP status %s", resp.Status)
 			}
-			_ = resp.Body.Close() // nothing is lost: err has why the stream ended, and the next GET names the last whole event
+			err = errors.Join(err, resp.Body.Close())
 			if offersNone(resp.StatusCode) && resp.StatusCode != http.StatusOK {
 				if at.id == "" {
 					return
