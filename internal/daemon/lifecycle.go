@@ -308,8 +308,12 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 // daemon is ready before recovery sends the first call, so a question about a call is answered.
 func (d *Daemon) start(ctx context.Context, o Options) error {
 	d.suggestNow(ctx)
+	var missing error
+	if d.can.shared != nil {
+		missing = d.can.shared.Missing() // asked first: a store that comes meanwhile may not be in the list
+	}
 	open, err := d.rt.Classify(ctx)
-	if err != nil && d.can.shared != nil && d.can.shared.Missing() != nil {
+	if err != nil && missing != nil {
 		// The others go on. What a process left in these is taken up once they are there.
 		d.log.Warn("the open traces of some stores cannot be read yet", "error", err)
 		err = nil
