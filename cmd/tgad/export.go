@@ -124,8 +124,13 @@ func newFile(name string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	w := bufio.NewWriter(f)
-	err = errors.Join(write(w), w.Flush(), f.Sync(), f.Close())
+	if err = write(w); err == nil {
+		err = w.Flush() // which would say again what a write has said
+	}
 	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Link(f.Name(), name) // it replaces nothing, unlike a rename
 		if _, is := os.Lstat(name); err != nil && errors.Is(is, fs.ErrNotExist) {
 			return errors.Join(os.Rename(f.Name(), name), access.SyncDir(dir)) // a disk without links
