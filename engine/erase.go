@@ -49,10 +49,7 @@ func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) 
 	if err := db.writable(); err != nil {
 		return done, err
 	}
-	if err := what.Check(); err != nil {
-		return done, err
-	}
-	return db.eraser.erase(ctx, what)
+	return db.eraser.asked(ctx, what)
 }
 
 // Erasing reports whether an erasure was begun and is not finished, for example because the key ring is not available
@@ -84,6 +81,14 @@ func (db *DB) FinishErasure(ctx context.Context) error {
 	}
 	_, err := db.eraser.finish(ctx)
 	return err
+}
+
+// asked checks what is to be erased, and erases it.
+func (a *eraser) asked(ctx context.Context, what Erasure) (Erased, error) {
+	if err := what.Check(); err != nil {
+		return Erased{}, err
+	}
+	return a.erase(ctx, what)
 }
 
 // erase is [DB.Erase] of a writable store. It excludes other erasures and archiving, because both

@@ -213,7 +213,7 @@ func (ap *approvals) stageDecision(ctx context.Context, l *loop, v Verdict, meta
 // outside this process is overtaken, so its holder cannot delay the vote.
 func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.decide", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.decide", trace, "", "")
 	defer span.end(&res, &err)
 	l, err := rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {

@@ -33,7 +33,7 @@ type compensations struct {
 // from another trace or abandoned; NOT_FOUND if the tool has no inverse.
 func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.compensate", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.compensate", trace, "", "")
 	defer span.end(&res, &err)
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)

@@ -36,7 +36,7 @@ type finishes struct {
 // permit that the trace never issued.
 func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.finish", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.finish", trace, "", "")
 	defer span.end(&res, &err)
 	return rt.finishes.finish(ctx, trace, permit, f)
 }
@@ -75,7 +75,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 // server, 0 = none; the next attempt is not made before that time is over.
 func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.not_sent", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.not_sent", trace, "", "")
 	defer span.end(&res, &err)
 	return rt.finishes.notSent(ctx, trace, permit, reason, wait)
 }

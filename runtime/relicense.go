@@ -45,7 +45,7 @@ const maxReason = 500
 // on as with [Runtime.Recover]: EFFECT_IN_DOUBT if it stays in doubt.
 func (rt *Runtime) Relicense(ctx context.Context, trace tga.ID, r Relicensing) (done Relicensed, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.relicense", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.relicense", trace, "", "")
 	defer span.end(&done.Result, &err)
 	return rt.settlements.relicense(ctx, trace, r)
 }

@@ -139,12 +139,13 @@ type begins struct {
 // it is under way gets wait too, with a trace of its own.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.begin", req.TraceID, req.Server, req.Tool)
+	ctx, span := rt.spans.begin(ctx, "tgad.begin", req.TraceID, req.Server, req.Tool)
 	defer span.end(&b.Result, &err)
-	return rt.begins.begin(ctx, req)
+	asked := req // begin changes it
+	return rt.begins.begin(ctx, &asked)
 }
 
-func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
+func (bs *begins) begin(ctx context.Context, req *BeginRequest) (b Begun, err error) {
 	ctx = InNamespace(ctx, req.Namespace)
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
@@ -152,10 +153,10 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 	if err := req.Connection.validate(); err != nil {
 		return Begun{}, err
 	}
-	if err := bs.queries.licences.admit(&req); err != nil {
+	if err := bs.queries.licences.admit(req); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
-	if err := bs.deliveries.check(ctx, &req); err != nil {
+	if err := bs.deliveries.check(ctx, req); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
 	if req.Key != "" {
@@ -168,7 +169,8 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 	if err := bs.redact.request(&req.Request); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
-	b, noted, err := bs.own(ctx, req)
+	asked := *req // own changes it, and the deliveries below are those of the caller
+	b, noted, err := bs.own(ctx, &asked)
 	if err == nil && !noted {
 		err = bs.deliveries.noteAll(ctx, req.Delivered)
 	}
@@ -176,8 +178,8 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 }
 
 // own does the work of begin. noted says that an append of the call noted the deliveries.
-func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted bool, err error) {
-	own, err := bs.ids.own(ctx, &req)
+func (bs *begins) own(ctx context.Context, req *BeginRequest) (b Begun, noted bool, err error) {
+	own, err := bs.ids.own(ctx, req)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
 		return b, false, err
@@ -185,21 +187,21 @@ func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted boo
 	defer own.release()
 	var mine string
 	if own.trace.IsZero() {
-		mine = bs.repeats.ruled(&req)
+		mine = bs.repeats.ruled(req)
 	}
-	d, err := bs.deliveries.carry(ctx, &req, mine)
+	d, err := bs.deliveries.carry(ctx, req, mine)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
 	}
 	defer d.release()
-	r, err := bs.repeats.identify(ctx, &req, mine, d.mine)
+	r, err := bs.repeats.identify(ctx, req, mine, d.mine)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
 	}
 	if own.trace.IsZero() {
-		if err := bs.stands.lead(ctx, &req, ""); err != nil {
+		if err := bs.stands.lead(ctx, req, ""); err != nil {
 			b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 			return b, false, err
 		}
@@ -209,7 +211,7 @@ func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted boo
 			return b, false, err
 		}
 	}
-	l, err := bs.open(ctx, req, &own)
+	l, err := bs.open(ctx, *req, &own)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
 		return b, false, err

@@ -143,12 +143,13 @@ func (rt *Runtime) Stats() Stats {
 // in doubt; with [WithLife] the dispatch goes on.
 func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.call", req.TraceID, req.Server, req.Tool)
+	ctx, span := rt.spans.begin(ctx, "tgad.call", req.TraceID, req.Server, req.Tool)
 	defer span.end(&res, &err)
-	if err := rt.redact.request(&req); err != nil {
+	redacted := req // the address of an argument is not taken where something is deferred (TestPanicFindsNoStaleArgument)
+	if err := rt.redact.request(&redacted); err != nil {
 		return Result{TraceID: req.TraceID}, err
 	}
-	l, err := rt.start(ctx, req)
+	l, err := rt.start(ctx, redacted)
 	if err != nil {
 		return Result{TraceID: req.TraceID}, err
 	}
@@ -166,7 +167,7 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 // confirm it. "" means the submitter of the trace's request.
 func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.recover", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.recover", trace, "", "")
 	defer span.end(&res, &err)
 	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {

@@ -82,7 +82,7 @@ type settlements struct {
 // wire.
 func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.resolve", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.resolve", trace, "", "")
 	defer span.end(&res, &err)
 	return rt.settlements.resolve(ctx, trace, r)
 }
@@ -126,7 +126,7 @@ func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string
 // AbandonVia is Abandon with a via that the effect records: "" or [ViaModel].
 func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	defer rt.goOn(&err)
-	span := rt.spans.begin(&ctx, "tgad.abandon", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.abandon", trace, "", "")
 	defer span.end(&res, &err)
 	return rt.settlements.abandon(ctx, trace, who, via, reason)
 }

@@ -72,16 +72,16 @@ type asked struct {
 	span Span
 }
 
-// begin begins the span of a method call, under the span of *ctx, and puts the new span into *ctx.
-func (sp spans) begin(ctx *context.Context, name string, trace tga.ID, server, tool string) asked {
+// begin begins the span of a method call, under the span of ctx. It returns a context with the new span.
+func (sp spans) begin(ctx context.Context, name string, trace tga.ID, server, tool string) (context.Context, asked) {
 	if sp.tracer == nil {
-		return asked{}
+		return ctx, asked{}
 	}
 	a := asked{of: sp, span: Span{Name: name, TraceID: trace, Server: server, Tool: tool}}
-	a.own, a.done = sp.tracer.Start(SpanContextOf(*ctx), a.span)
-	*ctx = WithSpanContext(*ctx, a.own)
-	a.ctx = context.WithoutCancel(*ctx)
-	return a
+	a.own, a.done = sp.tracer.Start(SpanContextOf(ctx), a.span)
+	ctx = WithSpanContext(ctx, a.own)
+	a.ctx = context.WithoutCancel(ctx)
+	return ctx, a
 }
 
 // end ends the span with the state of the call. The tool, and which run was the first, come from the log.

@@ -15,8 +15,7 @@ func TestWithoutATracerNothingIsAllocated(t *testing.T) {
 	var req Request
 	var err error
 	n := testing.AllocsPerRun(100, func() {
-		ctx := ctx
-		a := sp.begin(&ctx, "tgad.call", tga.ID{}, "payments", "charge")
+		ctx, a := sp.begin(ctx, "tgad.call", tga.ID{}, "payments", "charge")
 		sp.leave(ctx, l, &req)
 		_, s := sp.step(ctx, l)
 		s.end(l, nil)

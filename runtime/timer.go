@@ -372,7 +372,7 @@ func (ts *timers) fire(ctx context.Context, key []byte, trace tga.ID, t timer) e
 // serveTimer does what a timer is for.
 func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t timer) (err error) {
 	res := Result{TraceID: trace}
-	span := rt.spans.begin(&ctx, "tgad.timer", trace, "", "")
+	ctx, span := rt.spans.begin(ctx, "tgad.timer", trace, "", "")
 	defer span.end(&res, &err)
 	switch t.Kind {
 	case timerRetry:
