@@ -54,9 +54,9 @@ func (p Problem) String() string {
 // Check reads the whole store and reports every inconsistency. It checks that the log has every
 // durable record; that each trace replays; that each ledger record, each row of the open index and
 // each checkpoint agrees with the traces; that the global order has no hole and covers every entry
-// and note once; and that each key and each chunk belongs to something. It works on one read view,
-// which has every append whole or not at all, so it can run beside appends. An error says that
-// Check could not go on; it does not say that Check found a problem.
+// and note once; that each key and each chunk belongs to something; and that each file of a backup is what
+// its manifest says. It works on one read view, which has every append whole or not at all, so it can run
+// beside appends. An error says that Check could not go on; it does not say that Check found a problem.
 func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 	if err := db.health.enter(); err != nil {
 		return rep, err
@@ -83,7 +83,7 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 	c := &checker{tried: tried, logger: db.log, ringed: &db.ringed, erased: map[tga.ID]erasedCall{}, doubted: db.doubt != nil, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
 	c.folds.init(1024, 64<<20)
 	for _, step := range []func() error{
-		c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
+		func() error { return c.backup(db) }, c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
 	} {
 		if err := step(); err != nil {
 			return c.Report, err
