@@ -33,7 +33,8 @@ type finishes struct {
 // permit of any attempt of the trace and is accepted once, also after a restart. If the
 // trace is terminal already, the same outcome sets Result.Replayed; a different outcome is
 // kept as a note and refused with STATE_INVALID_TRANSITION. PERMISSION_DENIED for a
-// permit that the trace never issued.
+// permit that the trace never issued. EFFECT_IN_DOUBT for an answer that says that this attempt did
+// not run while another attempt may have: it is kept as a note, as by NotSent.
 func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
 	defer rt.goOn(&err)
 	ctx, span := rt.spans.begin(ctx, "tgad.finish", trace, "", "")
@@ -55,6 +56,9 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 	if l.state.Terminal() {
 		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}
+	if w.refused != nil {
+		return fs.refused(ctx, l, p, w.refused)
+	}
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPermit, Origin: l.sender}); err != nil {
 		return l.partial(), err
 	}
@@ -67,6 +71,22 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		fs.redact.held.let(trace)
 	}
 	return res, err
+}
+
+// refused takes an attempt back that its answer refused, once. The call stays in doubt because of its other attempts,
+// unless these were taken back too.
+func (fs *finishes) refused(ctx context.Context, l *loop, p issued, why *tga.Error) (Result, error) {
+	if !p.notSent {
+		ended, err := fs.ends.takeBack(ctx, l, p.attempt, why.Code, why.Message, why.RetryAfter)
+		if err != nil {
+			return l.partial(), err
+		}
+		if ended {
+			return fs.calls.finish(ctx, l)
+		}
+	}
+	l.doubt = why
+	return l.partial(), fs.doubts.of(l)
 }
 
 // NotSent takes a permit back. The executor asserts that its attempt reached nobody. Unless

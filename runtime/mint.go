@@ -234,6 +234,9 @@ type answer struct {
 	received tga.DocumentHash
 	// whole is the answer as it arrived, if it was redacted. The waiting caller gets it; it is never stored.
 	whole []byte
+	// refused is set if the answer says that one of several attempts did not run. Then it is no effect: that
+	// attempt is taken back, and whether another one ran is as open as before.
+	refused *tga.Error
 }
 
 // noMessage is the message of an error that came without one, because Talos requires a message.

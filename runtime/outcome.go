@@ -23,13 +23,15 @@ type answers struct {
 // rule cannot be applied, the effect's meta says so, and the rule changes nothing.
 //
 // attempts is how many attempts the call has. If there are several, the tool's answer to one says
-// nothing about the others, and its class does not free the key; a person speaks of all of them.
+// nothing about the others, so a class that frees the key is not that of an effect. From a sender of an attempt
+// such an answer refuses that attempt alone, see [answer.refused]. A person speaks of all attempts.
 // 0 means that the words are a model's: the rules read only what a tool answered.
 //
 // A status or code that the contract does not have is no error either: read replaces it by
 // a word of the contract, and keeps the tool's own word in the effect's meta.
 func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
+	ruled, refused := false, false
 	if rules := a.rules; rules != nil && attempts != 0 {
 		read := a.cut(r)
 		if err := rules(l.dispatchCall(attempts), &read); wrong == nil {
@@ -40,16 +42,22 @@ func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 			r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
 		}
 		if read.Class == ledger.ClassNone || mayClass(read.Class, r.Status) {
+			ruled = read.Class.Releases() && !r.Class.Releases()
 			r.Class, r.Changes = read.Class, read.Changes
 		} else if wrong == nil {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
-	if attempts > 1 && by != ByPerson && r.Class.Releases() {
-		if wrong == nil {
-			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer to one of %d attempts: another one may have run", r.Class, attempts)
+	if attempts > 1 && r.Class.Releases() {
+		switch {
+		case by == ByProcess || by == ByPermit:
+			refused = true
+		case by != ByPerson || ruled:
+			if wrong == nil {
+				wrong = tga.Errorf(tga.ValidationError, "class %v for an answer to one of %d attempts: another one may have run", r.Class, attempts)
+			}
+			r.Class = ledger.ClassNone
 		}
-		r.Class = ledger.ClassNone
 	}
 	whole, call := r.Result, l.sentCall(attempts)
 	wrong = a.redact.cause(call, wrong)
@@ -78,6 +86,10 @@ func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 		}
 	}
 	w.lacks(wrong)
+	if refused {
+		w.refused = tga.Errorf(tga.Code(w.errorCode), "the tool refused this attempt: %s", firstOf(r.ErrorMessage, r.Summary, r.Status))
+		w.refused.RetryAfter = tga.BoundRetryAfter(r.RetryAfter)
+	}
 	return w
 }
 

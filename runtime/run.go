@@ -408,7 +408,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 
 	switch {
 	case err == nil:
-		return rt.ends.stageEffect(l, attempt, reply)
+		return rt.ends.stageEffect(ctx, l, attempt, reply)
 	case errors.Is(err, ErrNotSent):
 		return rt.ends.notSent(ctx, l, attempt, err)
 	default:

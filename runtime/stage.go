@@ -101,9 +101,12 @@ func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason strin
 	return e.stageAnswer(l, w, nil)
 }
 
-// stageEffect stages the effect of a tool server's reply.
-func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
+// stageEffect stages the effect of a tool server's reply, or takes back an attempt that the reply refuses.
+func (e *ends) stageEffect(ctx context.Context, l *loop, attempt uint32, r Reply) error {
 	w := e.answers.read(l, ByProcess, attempt, r)
+	if w.refused != nil {
+		return e.notSent(ctx, l, attempt, w.refused)
+	}
 	l.answer = w.whole
 	return e.stageAnswer(l, w, w.storable(r.Attachments))
 }
@@ -189,7 +192,7 @@ func (e *ends) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.C
 	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }
 
-// notSent records that an attempt certainly reached nobody. If no other attempt could have
+// notSent records that an attempt certainly reached nobody, or was refused. If no other attempt could have
 // reached the tool, the call is known not to have run, and ends. Otherwise the call stays in
 // doubt because of the earlier attempts.
 func (e *ends) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {

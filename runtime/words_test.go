@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -10,14 +9,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// declined is an operator's rule: an answer with a code says that the tool did nothing, unless another
-// attempt may have run.
-func declined(c runtime.Call, r *runtime.Reply) error {
+// declined is an operator's rule: an answer with a code says that the tool did nothing.
+func declined(_ runtime.Call, r *runtime.Reply) error {
 	if string(r.Result) != `{"code":"card_declined"}` {
 		return nil
-	}
-	if c.Attempt > 1 {
-		return errors.New("an earlier attempt may have run")
 	}
 	r.Status, r.Class, r.ErrorCode = tga.StatusFailure, ledger.ClassRetryable, string(tga.ToolError)
 	return nil
@@ -73,8 +68,8 @@ func TestRulesKnowTheAttemptsOfASettledCall(t *testing.T) {
 }
 
 // TestAnswerToOneOfSeveralAttemptsFreesNoKey: an executor whose attempt is over reports that the tool server did
-// not execute it, while another executor sends the next attempt. The key stays used, by the executor's own
-// word and by a rule. Before the other attempt it is freed.
+// not execute it, while another executor sends the next attempt. That ends nothing, by the executor's own
+// word and by a rule: the other executor may still report. Before the other attempt it frees the key.
 func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 	answers := map[string]runtime.Reply{
 		"its word": {Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: string(tga.ToolError)},
@@ -87,19 +82,82 @@ func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 			b := setup(t, policy, func(b *bench) { b.opts.Trust.Outcome = declined })
 			first := b.begin("order-1", "one")
 			b.advance(time.Hour)
-			if several {
-				b.wantStanding(b.begin("order-1", "two"), runtime.BeginSend)
+			if !several {
+				if res, err := b.finish(first, reply); err != nil || !res.Class.Releases() {
+					t.Errorf("%s: %+v, %v", name, res, err)
+				}
+				b.wantStanding(b.beginAgain("order-1", "three"), runtime.BeginSend)
+				continue
 			}
-			res, err := b.finish(first, reply)
-			if err != nil || res.Class.Releases() == several {
-				t.Errorf("%s, several attempts %v: %+v, %v", name, several, res, err)
+			second := b.begin("order-1", "two")
+			b.wantStanding(second, runtime.BeginSend)
+			for range 2 { // the second time it is a repeat
+				res, err := b.finish(first, reply)
+				wantCode(t, err, tga.EffectInDoubt)
+				if res.State != tga.Executing {
+					t.Errorf("%s: %+v", name, res)
+				}
 			}
-			anew, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: retried("order-1"), BeginID: "three"})
-			if want := map[bool]runtime.Standing{false: runtime.BeginSend, true: runtime.BeginServe}[several]; err != nil || anew.Standing != want {
-				t.Errorf("%s, several attempts %v: a new attempt is answered %s, want %s; %v", name, several, anew.Standing, want, err)
+			if got := b.notes(first.Result.TraceID, tga.NoteNotSent); got != 1 {
+				t.Errorf("%s: %d notes", name, got)
+			}
+			b.wantStanding(b.beginAgain("order-1", "three"), runtime.BeginWait)
+			if res, err := b.finish(second, ok(`{"charged":true}`)); err != nil || res.State != tga.Completed {
+				t.Errorf("%s: %+v, %v", name, res, err)
 			}
 		}
 	}
+}
+
+// TestRefusalOfALaterAttemptLeavesTheCallInDoubt: the answer to the first attempt is lost, and the tool server
+// refuses the second one, by its own word or by a rule. The call has neither failed nor run: it stays in doubt, and
+// the licence sends it again, not before the Retry-After of the refusal is over.
+func TestRefusalOfALaterAttemptLeavesTheCallInDoubt(t *testing.T) {
+	busy := runtime.Reply{Status: tga.StatusDenied, Class: ledger.ClassRetryable, ErrorCode: string(tga.RateLimited), ErrorMessage: "busy", RetryAfter: time.Minute}
+	ruled := ok(`{"code":"card_declined"}`)
+	for name, reply := range map[string]runtime.Reply{"its word": busy, "a rule": ruled} {
+		policy := licence(ledger.DedupeArgs)
+		policy.Resends = -1
+		policy.SendTimeout = time.Second
+		b := setup(t, policy, func(b *bench) {
+			b.opts.Trust.Outcome = declined
+			b.tool.answer = unknown
+		})
+		res, err := b.call(charge("order-1"))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return reply, nil }
+		held, err := b.rt.Recover(t.Context(), res.TraceID)
+		wantCode(t, err, tga.EffectInDoubt)
+		if held.State != tga.Executing || b.notes(res.TraceID, tga.NoteNotSent) != 1 {
+			t.Errorf("%s: %+v, %d notes", name, held, b.notes(res.TraceID, tga.NoteNotSent))
+		}
+		b.wantSends(2)
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return ok(`{"charged":true}`), nil }
+		b.reopen()
+		if reply.RetryAfter > 0 {
+			_, err := b.rt.Recover(t.Context(), res.TraceID)
+			if wantCode(t, err, tga.EffectInDoubt); tga.RetryAfterOf(err) == 0 {
+				t.Errorf("%s: %v does not say when", name, err)
+			}
+			b.wantSends(2)
+			b.advance(reply.RetryAfter)
+		}
+		ended, err := b.rt.Recover(t.Context(), res.TraceID)
+		if err != nil || ended.State != tga.Completed {
+			t.Errorf("%s: %+v, %v", name, ended, err)
+		}
+		b.wantSends(3)
+	}
+}
+
+// beginAgain begins a call that may be tried again.
+func (b *bench) beginAgain(key, beginID string) runtime.Begun {
+	b.t.Helper()
+	begun, err := b.rt.Begin(b.t.Context(), runtime.BeginRequest{Request: retried(key), BeginID: beginID})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return begun
 }
 
 func retried(key string) runtime.Request {

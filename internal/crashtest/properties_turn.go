@@ -98,7 +98,7 @@ func turnsEnd(h *history, o *Observed, report func(string, tga.ID, string, ...an
 }
 
 // refusedLater returns the turns with a second attempt of a call to a busy tool. What the tool answers to it says nothing about the
-// first attempt, which a crash has cut off. So the turn may not try again, as it does without a crash.
+// first attempt, which a crash has cut off. So the call stays in doubt, and the turn does not try again as it does without a crash.
 func (h *history) refusedLater() map[tga.ID]bool {
 	turns := map[tga.ID]bool{}
 	for k, sends := range h.sends {

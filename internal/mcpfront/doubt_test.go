@@ -254,6 +254,37 @@ func TestLicenceSendsAgain(t *testing.T) {
 	}
 }
 
+// TestRefusalOfALaterAttemptLeavesTheDoubt: the tool server dies after it ran a call. The answer to the second attempt
+// says, by a rule of the daemon, that this attempt did not run. The client is told that the outcome is unknown, and
+// that answer ends nothing: when the tool server is not busy any more, the same call is sent again and has its answer.
+func TestRefusalOfALaterAttemptLeavesTheDoubt(t *testing.T) {
+	w := newWorld(t)
+	var busy atomic.Bool
+	busy.Store(true)
+	w.Outcome = func(_ runtime.Call, r *runtime.Reply) error {
+		if busy.Load() {
+			r.Status, r.Class, r.ErrorCode = tga.StatusFailure, ledger.ClassRetryable, string(tga.ToolError)
+		}
+		return nil
+	}
+	if err := w.DB.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.OpenLog()
+	h := w.start()
+	h.Handshake()
+	const key = `{"dev.tgad/idempotencyKey":"order-1"}`
+	fronttest.Has(t, h.Call("1", "again", `{"die":"answer"}`, key), "OUTCOME UNKNOWN", "refused this attempt")
+	if r := w.Record("again", "order-1"); r.Status != ledger.Reserved || r.Attempts.Count != 2 || r.Attempts.Unsent != 1 {
+		t.Errorf("record %+v", r)
+	}
+	busy.Store(false)
+	fronttest.Has(t, h.Call("2", "again", `{"die":"answer"}`, key), `"ok"`)
+	if r := w.Record("again", "order-1"); r.Status != ledger.Settled || r.Attempts.Count != 3 {
+		t.Errorf("record %+v", r)
+	}
+}
+
 func TestServerThatAlwaysDiesIsNotFedForEver(t *testing.T) {
 	w := newWorld(t)
 	h := w.start()

@@ -155,7 +155,7 @@ func (r *Rules) Outcome(call runtime.Call, reply *runtime.Reply) error {
 		return nil
 	}
 	d := documentsOf(t.form, call.Args, reply.Result)
-	err := t.classify(d, call.Attempt, reply)
+	err := t.classify(d, reply)
 	changed := reply.Class == ledger.ClassCommitted || reply.Class == ledger.ClassCompensatable ||
 		reply.Class == ledger.ClassNone && reply.Status == tga.StatusSuccess
 	if changed && len(reply.Changes) == 0 {
@@ -170,7 +170,7 @@ func (r *Rules) Outcome(call runtime.Call, reply *runtime.Reply) error {
 }
 
 // classify gives reply the class of the first rule that matches.
-func (t *tool) classify(d documents, attempt uint32, reply *runtime.Reply) error {
+func (t *tool) classify(d documents, reply *runtime.Reply) error {
 	status := statusOf(t.form, reply)
 	for i := range t.rules {
 		u := &t.rules[i]
@@ -186,10 +186,6 @@ func (t *tool) classify(d documents, attempt uint32, reply *runtime.Reply) error
 			return refuse("no class for an answer with status %s", reply.Status)
 		}
 		if u.class == ledger.ClassRetryable {
-			// This attempt did nothing, but the answer says nothing about an earlier attempt.
-			if attempt > 1 {
-				return refuse("this is attempt %d, and an earlier one may have run", attempt)
-			}
 			// A rule without a status may match an answer whose status leaves doubt.
 			if err := t.licence.ValidateOutcome(u.class, status != 0 && doubtful(status)); err != nil {
 				return refuse("HTTP status %d: %w", status, err)

@@ -199,30 +199,6 @@ func TestDoubtIsNotMadeRetryable(t *testing.T) {
 	}
 }
 
-func TestASecondAttemptIsNotMadeRetryable(t *testing.T) {
-	for _, l := range licences {
-		tool := charge(
-			Rule{Pointer: "/result/code", Equals: "busy", Class: retry},
-			Rule{Pointer: "/result/code", Equals: "gone", Class: permanent},
-		)
-		tool.Licence = l
-		r := compile(t, tool)
-		for attempt := range uint32(4) {
-			c := call(`{}`)
-			c.Attempt = attempt
-			reply := failure(`{"code":"busy"}`)
-			err := r.Outcome(c, reply)
-			if late := attempt > 1; late != (err != nil) || late != (reply.Class == ledger.ClassNone) {
-				t.Errorf("attempt %d under %v: %v, %v", attempt, l.Kind, reply.Class, err)
-			}
-			reply = failure(`{"code":"gone"}`)
-			if err := r.Outcome(c, reply); err != nil || reply.Class != ledger.ClassPermanent {
-				t.Errorf("attempt %d: %v, %v", attempt, reply.Class, err)
-			}
-		}
-	}
-}
-
 func TestStatusIsTheTransportsWord(t *testing.T) {
 	r := compile(t, charge(Rule{Status: []int{402}, Class: "compensatable_failure"}), Tool{
 		Server: "payments", Name: "tool", Answer: FormMCP, Rules: []Rule{{Pointer: "/result/x", Absent: true, Class: permanent}},

@@ -56,8 +56,8 @@
 // # Invariants
 //
 //	pairs     no rule gives an answer a class that its status cannot carry  [Rules.Outcome]  TestClassAgreesWithStatus
-//	doubt     what may have run is not made retryable_failure               [Compile],       TestDoubtIsNotMadeRetryable,
-//	          without a licence, nor on a second attempt                    [Rules.Outcome]  TestASecondAttemptIsNotMadeRetryable
+//	doubt     what may have run is not made retryable_failure               [Compile]        TestDoubtIsNotMadeRetryable
+//	          without a licence
 //	whole     an inverse has every value it names, or is an error           [Rules.Inverse]  TestInverseNeedsEveryReference
 //	exact     a value reaches the inverse as it is written                  [Rules.Inverse]  TestInverseKeepsValuesExactly
 //	keyed     the key replaces no other value                               [PlaceArgument]  TestKeyReplacesNothing

@@ -160,6 +160,12 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 // unrecorded ends an attempt whose answer the log does not accept.
 func (a *Attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frames.Frame, err error) (bool, string) {
 	f.Close()
+	if errors.Is(err, tga.EffectInDoubt) {
+		// By a rule of the log the answer refuses this attempt, and an earlier one may have run.
+		a.s.countUnsent(b.Result.TraceID)
+		a.inDoubt("the tool server refused this attempt, and has not answered an earlier one")
+		return true, ""
+	}
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
 		// Somebody settled the call meanwhile with another outcome. The recorded one counts.
 		if again, beginErr := a.Begin(ctx, frames.Nonce()); beginErr == nil && again.Standing == runtime.BeginServe {

@@ -36,6 +36,7 @@ type World struct {
 	Policy  func(server, tool string) runtime.Policy
 	Super   runtime.Supervisor
 	Redact  runtime.Redactor // nil keeps everything
+	Outcome func(call runtime.Call, reply *runtime.Reply) error
 }
 
 func New(t *testing.T) *World {
@@ -71,7 +72,7 @@ func (w *World) OpenLog() {
 	none := runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
 		return runtime.Reply{}, fmt.Errorf("%w: the log sends nothing", runtime.ErrNotSent)
 	})
-	rt, err := runtime.New(db, none, w.Super, runtime.Options{Policy: w.Policy, Lock: lockHolder, Redact: w.Redact})
+	rt, err := runtime.New(db, none, w.Super, runtime.Options{Policy: w.Policy, Lock: lockHolder, Redact: w.Redact, Trust: runtime.Trust{Outcome: w.Outcome}})
 	if err != nil {
 		w.T.Fatal(err)
 	}
