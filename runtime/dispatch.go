@@ -32,7 +32,7 @@ type Call struct {
 // because the effect has happened. A dispatcher that has returned a reply must not change it any more.
 type Reply struct {
 	// Status is tga.StatusSuccess, StatusFailure (the tool reported an error) or
-	// StatusDenied (the server refused before doing anything). Any other word is recorded as
+	// StatusDenied (the server refused this attempt before doing anything). Any other word is recorded as
 	// StatusError, with the word itself in the effect's meta.tool_status.
 	Status string
 	// Class overrides the class that follows from Status. ClassNone overrides nothing, nor

@@ -23,36 +23,27 @@ type answers struct {
 // rule cannot be applied, the effect's meta says so, and the rule changes nothing.
 //
 // attempts is how many attempts the call has. If there are several, the tool's answer to one says
-// nothing about the others, so a class that frees the key is not that of an effect. From a sender of an attempt
-// such an answer refuses that attempt alone, see [answer.refused]. A person speaks of all attempts.
-// 0 means that the words are a model's: the rules read only what a tool answered.
+// nothing about the others. From a sender of an attempt, an answer that says that its attempt did not run refuses
+// that attempt alone, see [answer.refused]; otherwise its class does not free the key. A person speaks of all
+// attempts. 0 means that the words are a model's: the rules read only what a tool answered.
 //
 // A status or code that the contract does not have is no error either: read replaces it by
 // a word of the contract, and keeps the tool's own word in the effect's meta.
 func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 	r, said, wrong := a.spelled(r)
-	ruled, refused := false, false
-	if rules := a.rules; rules != nil && attempts != 0 {
-		read := a.cut(r)
-		if err := rules(l.dispatchCall(attempts), &read); wrong == nil {
+	ruled := false
+	if a.rules != nil && attempts != 0 {
+		var err error
+		if r, ruled, err = a.byRules(l.dispatchCall(attempts), r); wrong == nil {
 			wrong = err
 		}
-		if r.Status == tga.StatusSuccess && read.Status == tga.StatusFailure {
-			// For the transport it was a success; the operator's rule makes it a failure.
-			r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
-		}
-		if read.Class == ledger.ClassNone || mayClass(read.Class, r.Status) {
-			ruled = read.Class.Releases() && !r.Class.Releases()
-			r.Class, r.Changes = read.Class, read.Changes
-		} else if wrong == nil {
-			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
-		}
 	}
-	if attempts > 1 && r.Class.Releases() {
+	refused := false
+	if attempts > 1 && didNotRun(r) {
 		switch {
 		case by == ByProcess || by == ByPermit:
 			refused = true
-		case by != ByPerson || ruled:
+		case r.Class.Releases() && (by != ByPerson || ruled):
 			if wrong == nil {
 				wrong = tga.Errorf(tga.ValidationError, "class %v for an answer to one of %d attempts: another one may have run", r.Class, attempts)
 			}
@@ -91,6 +82,28 @@ func (a *answers) read(l *loop, by Writer, attempts uint32, r Reply) answer {
 		w.refused.RetryAfter = tga.BoundRetryAfter(r.RetryAfter)
 	}
 	return w
+}
+
+// didNotRun reports whether an answer says that its attempt did not run.
+func didNotRun(r Reply) bool {
+	return r.Class.Releases() || r.Class == ledger.ClassNone && r.Status == tga.StatusDenied
+}
+
+// byRules applies the tool's rules to a reply. ruled says that they gave it a class that frees the key.
+func (a *answers) byRules(call Call, r Reply) (_ Reply, ruled bool, wrong error) {
+	read := a.cut(r)
+	wrong = a.rules(call, &read)
+	if r.Status == tga.StatusSuccess && read.Status == tga.StatusFailure {
+		// For the transport it was a success; the operator's rule makes it a failure.
+		r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
+	}
+	if read.Class == ledger.ClassNone || mayClass(read.Class, r.Status) {
+		ruled = read.Class.Releases() && !r.Class.Releases()
+		r.Class, r.Changes = read.Class, read.Changes
+	} else if wrong == nil {
+		wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
+	}
+	return r, ruled, wrong
 }
 
 // lacks notes in the effect's meta what of an answer could not be recorded, and why.

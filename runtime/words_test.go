@@ -69,11 +69,12 @@ func TestRulesKnowTheAttemptsOfASettledCall(t *testing.T) {
 
 // TestAnswerToOneOfSeveralAttemptsFreesNoKey: an executor whose attempt is over reports that the tool server did
 // not execute it, while another executor sends the next attempt. That ends nothing, by the executor's own
-// word and by a rule: the other executor may still report. Before the other attempt it frees the key.
+// word and by a rule: the other executor may still report. Without another attempt it ends the call.
 func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 	answers := map[string]runtime.Reply{
 		"its word": {Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: string(tga.ToolError)},
 		"a rule":   ok(`{"code":"card_declined"}`),
+		"denied":   {Status: tga.StatusDenied, ErrorMessage: "the token has expired"},
 	}
 	for name, reply := range answers {
 		for _, several := range []bool{false, true} {
@@ -83,10 +84,14 @@ func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 			first := b.begin("order-1", "one")
 			b.advance(time.Hour)
 			if !several {
-				if res, err := b.finish(first, reply); err != nil || !res.Class.Releases() {
+				if res, err := b.finish(first, reply); err != nil || !res.State.Terminal() {
 					t.Errorf("%s: %+v, %v", name, res, err)
 				}
-				b.wantStanding(b.beginAgain("order-1", "three"), runtime.BeginSend)
+				next := runtime.BeginSend
+				if name == "denied" {
+					next = runtime.BeginServe // the only attempt was refused: that is the answer
+				}
+				b.wantStanding(b.beginAgain("order-1", "three"), next)
 				continue
 			}
 			second := b.begin("order-1", "two")
@@ -110,12 +115,13 @@ func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 }
 
 // TestRefusalOfALaterAttemptLeavesTheCallInDoubt: the answer to the first attempt is lost, and the tool server
-// refuses the second one, by its own word or by a rule. The call has neither failed nor run: it stays in doubt, and
+// refuses the second one, by its own word, by a rule or as denied. The call has neither failed nor run: it stays in doubt, and
 // the licence sends it again, not before the Retry-After of the refusal is over.
 func TestRefusalOfALaterAttemptLeavesTheCallInDoubt(t *testing.T) {
 	busy := runtime.Reply{Status: tga.StatusDenied, Class: ledger.ClassRetryable, ErrorCode: string(tga.RateLimited), ErrorMessage: "busy", RetryAfter: time.Minute}
 	ruled := ok(`{"code":"card_declined"}`)
-	for name, reply := range map[string]runtime.Reply{"its word": busy, "a rule": ruled} {
+	denied := runtime.Reply{Status: tga.StatusDenied, ErrorMessage: "the token has expired"}
+	for name, reply := range map[string]runtime.Reply{"its word": busy, "a rule": ruled, "denied": denied} {
 		policy := licence(ledger.DedupeArgs)
 		policy.Resends = -1
 		policy.SendTimeout = time.Second
