@@ -33,6 +33,10 @@ type Options struct {
 	// called; in a goroutine of [Runtime.RunTimers] this ends the process. The panic is
 	// only logged if the caller never sees the error of such a part (Policy, Lock, Observe,
 	// Tracer; a Prober, Verifier or Outcome, whose failure is a finding).
+	//
+	// A panic may still end the process with "found pointer to free object", if it passes through a function
+	// that defers and that takes the address of a large argument of its own: a fault of the Go runtime, seen with
+	// Go 1.26.8. The engine and this package have no such function. What comes after is a crash like any other.
 	Repanic bool
 	// Logger receives panics, with their stacks. Nil means [slog.Default].
 	Logger *slog.Logger
