@@ -181,6 +181,9 @@ func TestWhatIsErasedIsWipedByEverybody(t *testing.T) {
 
 // TestErasureOfManyNotes: archived traces that have more notes than a record has room for, together or a single one of them.
 func TestErasureOfManyNotes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under the race detector, for one goroutine")
+	}
 	for name, c := range map[string]struct{ traces, notes int }{"many traces": {50, 600}, "one trace": {1, 27_000}} {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
