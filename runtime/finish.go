@@ -147,6 +147,9 @@ func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit)
 
 // late compares an outcome that arrived after the end of the trace with the recorded outcome.
 func (fs *finishes) late(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
+	if w.refused != nil && ledger.ClassOf(l.effect) == ledger.ClassNotSent {
+		return fs.calls.finish(ctx, l) // Replayed: the trace ended so because each attempt was refused or reached nobody
+	}
 	came := answered{w.status, w.class, w.cut.Hash}
 	for _, d := range w.documents {
 		if d.Pointer == tga.PointerResult && !d.Erased {

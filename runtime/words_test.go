@@ -111,6 +111,24 @@ func TestAnswerToOneOfSeveralAttemptsFreesNoKey(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, res, err)
 			}
 		}
+		// If each attempt is refused, none ran, and the key is free.
+		policy := licence(ledger.DedupeArgs)
+		policy.PermitTime = time.Minute
+		b := setup(t, policy, func(b *bench) { b.opts.Trust.Outcome = declined })
+		first := b.begin("order-1", "one")
+		b.advance(time.Hour)
+		second := b.begin("order-1", "two")
+		_, err := b.finish(first, reply)
+		wantCode(t, err, tga.EffectInDoubt)
+		if res, err := b.finish(second, reply); err != nil || res.Class != ledger.ClassNotSent {
+			t.Errorf("%s, to both: %+v, %v", name, res, err)
+		}
+		if res, err := b.finish(second, reply); err != nil || !res.Replayed {
+			t.Errorf("%s, a repeat: %+v, %v", name, res, err)
+		}
+		if got := b.notes(first.Result.TraceID, tga.NoteLateReply); got != 0 {
+			t.Errorf("%s: %d late replies", name, got)
+		}
 	}
 }
 
