@@ -137,11 +137,18 @@ func neverCancel(c *pgx.ConnConfig) {
 // every warning is treated as that one.
 const warned = "tgad.warned"
 
+// noTimeouts sets those of these settings that the server knows. That for a session that stands still in a transaction
+// stays: it ends the connection of a process that keeps others waiting.
+const noTimeouts = `SELECT set_config(name, '0', false) FROM pg_settings
+	WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout')`
+
 // admit checks the server of each new connection. After a failover it may be another server, and the
 // settings of a server can change at any time.
 func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
-	// The functions of the database look again once they have waited for a lock. Under another isolation that is a conflict.
-	if _, err := c.Exec(ctx, "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'"); err != nil {
+	// The functions of the database look again once they have waited for a lock. Under another isolation that is a conflict. How long
+	// a request may take is for its context to say: with a time-out of the role or the database, a check of the store would end
+	// in the middle, and the record of an answer where somebody has locked a row for a moment.
+	if _, err := c.Exec(ctx, "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'; "+noTimeouts); err != nil {
 		return err
 	}
 	var (
@@ -357,12 +364,13 @@ func passing(err error) bool {
 		return !errors.Is(err, pgx.ErrNoRows)
 	}
 	switch e.Code {
-	case "40001", "40P01", // a conflict with another transaction
-		"25006",                            // the server is no longer the primary
-		"53300", "57P01", "57P02", "57P03": // too many connections, shutdown, crash, start-up
+	case "40001", "40P01", "55P03", // a conflict with another transaction
+		"57014",                   // somebody cancelled the statement
+		"25006",                   // the server is no longer the primary
+		"57P01", "57P02", "57P03": // shutdown, crash, start-up
 		return true
 	}
-	return e.Code[:2] == "08" // class 08: the connection failed
+	return e.Code[:2] == "08" || e.Code[:2] == "53" // the connection failed; the server lacks connections, memory or room on its disk
 }
 
 var (
