@@ -47,11 +47,6 @@ func (s *Store) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 	if err := b.Check(lease.TraceID); err != nil {
 		return chain.Appended{}, err
 	}
-	for _, a := range b.Attachments {
-		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(a.Kind), a.Key); err != nil {
-			return chain.Appended{}, err
-		}
-	}
 	ps := parts{{lease: lease, batch: b}}
 	if also := b.Also; also != nil {
 		if also.Lease.TraceID == lease.TraceID || len(also.Notes) == 0 {
@@ -203,7 +198,15 @@ func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.App
 			return nil, err
 		}
 	}
-	return nil, s.claim(ctx, ps, fresh)
+	if err := s.claim(ctx, ps, fresh); err != nil {
+		return nil, err
+	}
+	for _, a := range ps[0].batch.Attachments { // as in engine, after all that the log and the ledger refuse
+		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(a.Kind), a.Key); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // know returns the cached trace, or reads it if it is not cached or if fresh is set.

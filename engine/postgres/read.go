@@ -325,6 +325,9 @@ func (s *Store) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error
 
 // Attachment implements [runtime.Store].
 func (s *Store) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (value []byte, err error) {
+	if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key); err != nil {
+		return nil, err
+	}
 	if err := s.health.enter(); err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/killtest", `the kill test for any engine: its protocol, the payment service that counts, what became of each call; tgad, an outbox and a loop as its adapters`, "internal/clip internal/killtest/adapter schemas/tga"},
 	{"internal/killtest/adapter", "", ""},
 	{"internal/killtest/engines", "", "engine internal/killtest/adapter ledger runtime runtime/dispatch/httpcall schemas/tga"},
-	{"internal/memstore", "a `Store` in memory for tests; every order in which a few actors can meet", "ledger runtime schemas/tga wal/chain"},
+	{"internal/memstore", "a `Store` in memory for tests; every order in which a few actors can meet", "keyspace ledger runtime schemas/tga wal/chain"},
 	{"internal/interleave", "", ""},
 	{"internal/testlog", "a log that a test reads while others write it", ""},
 	{"internal/mcpfront/fronttest", "what the tests of the MCP front share: a log, a tool server with a journal, clients, processes to kill", "engine internal/assemble internal/daemon internal/daemon/embed internal/filelock internal/mcpfront/asklog internal/mcpfront/entry internal/mcpfront/frames internal/mcpfront/say internal/mcpraw internal/serial ledger runtime runtime/client schemas/tga schemas/wire"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -44,6 +45,11 @@ func (s *Store) Append(_ context.Context, lease chain.Lease, b chain.Batch) (cha
 		}
 		if parts = append(parts, second); first.hash == second.hash && first.hash != [32]byte{} {
 			return chain.Appended{}, tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", lease.TraceID, second.after.ID).In(lease.TraceID)
+		}
+	}
+	for _, x := range b.Attachments {
+		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(x.Kind), x.Key); err != nil {
+			return chain.Appended{}, err
 		}
 	}
 	// From here on nothing can fail, so either all parts are applied or none is.

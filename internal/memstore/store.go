@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -378,6 +379,9 @@ func (s *Store) OpenTraces(context.Context) iter.Seq2[chain.OpenTrace, error] {
 
 // Attachment implements [runtime.Store].
 func (s *Store) Attachment(_ context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
+	if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key); err != nil {
+		return nil, err
+	}
 	if err := s.enter(); err != nil {
 		return nil, err
 	}

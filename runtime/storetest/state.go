@@ -85,6 +85,25 @@ var stateClaims = []claim{
 			w.Errorf("load past a checkpoint: %+v, %v", t, err)
 		}
 	}},
+	{"KeyThatIsNoAttachmentsIsRefused", func(w *world) {
+		for _, a := range []chain.Attachment{
+			{Kind: chain.AttachTimer, Key: []byte("short"), Value: []byte("x")}, {Kind: chain.AttachBlob, Value: []byte("x")},
+			{Kind: chain.AttachStream, Key: bytes.Repeat([]byte{1}, 25)}, {Kind: 'e', Key: bytes.Repeat([]byte{1}, 32), Value: []byte("x")},
+		} {
+			if v, err := w.s.Attachment(bg, a.Kind, a.Key); tga.CodeOf(err) != tga.ValidationError || v != nil {
+				w.Errorf("attachment of kind %q with a key of %d bytes: got %q, %v", byte(a.Kind), len(a.Key), v, err)
+			}
+			b, taken := New(w), w.begun("")
+			again, late := taken.Again(), b.Begin("")
+			late.Attachments = []chain.Attachment{a}
+			w.refused("the key alone is wrong", tga.ValidationError, w.lease(b), late)
+			// What the log, the lease and the ledger refuse comes first: a caller that repeats an append learns that it has happened.
+			w.refused("no lease", tga.StateLockAcquireFailed, chain.Lease{TraceID: b.TraceID}, late)
+			other := again.Begin("")
+			other.Attachments = late.Attachments
+			w.refused("the ledger's key is taken", tga.IdempotencyKeyInFlight, w.lease(again), other)
+		}
+	}},
 	{"AttachmentsCommitWithTheirBatch", func(w *world) {
 		b := New(w)
 		blob := func(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
