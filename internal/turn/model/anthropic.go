@@ -304,6 +304,9 @@ func (x *exchange) anthropicEvent(s *said, data []byte) (last bool, err error) {
 
 // anthropicStart begins a block. A block of a kind that was not requested is ignored.
 func (x *exchange) anthropicStart(s *said, index int, b anthropicOut) error {
+	if s.at[index] != nil {
+		return x.garbled("block %d begins twice", index) // the second would take the place of the first
+	}
 	switch b.Type {
 	case "text":
 		s.add(s.block(index, false), b.Text)

@@ -202,6 +202,11 @@ func TestCutStreamIsNoAnswer(t *testing.T) {
 // anthropicEnd ends a stream correctly.
 const anthropicEnd = "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 
+// anthropicCall is block 0 of a stream, a tool call.
+func anthropicCall(id string) string {
+	return "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"tool_use\",\"id\":\"" + id + "\",\"name\":\"f\",\"input\":{}}}\n\n"
+}
+
 // TestAnswersThatDoNotReadAreFailures returns answers that no provider should send.
 func TestAnswersThatDoNotReadAreFailures(t *testing.T) {
 	bodies := map[string][]string{
@@ -234,6 +239,7 @@ func TestAnswersThatDoNotReadAreFailures(t *testing.T) {
 			"data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"x\"}}\n\n" + anthropicEnd,
 			"data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\"}}\n\n" +
 				"data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"x\"}}\n\n" + anthropicEnd,
+			anthropicCall("a") + anthropicCall("b") + anthropicEnd, // the second block 0 would take the place of the first
 		},
 	}
 	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
@@ -329,6 +335,44 @@ func TestCallsWithOneIndexAreApart(t *testing.T) {
 		if diff := cmp.Diff(want, a.Said.ToolCalls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+}
+
+// TestOtherChoicesAreNotTheAnswer: a server may send several choices although one was asked for. Their calls are not
+// made together with those of the first.
+func TestOtherChoicesAreNotTheAnswer(t *testing.T) {
+	const mine = `{"index":0,"%s":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`
+	const other = `{"index":1,"%s":{"tool_calls":[{"index":0,"id":"b","function":{"name":"g","arguments":"{}"}}]},"finish_reason":"tool_calls"}`
+	for _, order := range [][]string{{mine, other}, {other, mine}} {
+		plain := fmt.Sprintf(`{"choices":[`+order[0]+","+order[1]+`]}`, "message", "message")
+		together := fmt.Sprintf(`data: {"choices":[`+order[0]+","+order[1]+"]}\n\ndata: [DONE]\n\n", "delta", "delta")
+		apart := fmt.Sprintf(`data: {"choices":[`+order[0]+"]}\n\n"+`data: {"choices":[`+order[1]+"]}\n\ndata: [DONE]\n\n", "delta", "delta")
+		for stream, bodies := range map[bool][]string{false: {plain}, true: {together, apart}} {
+			for _, body := range bodies {
+				s := script(t, modelserver.Answer{Body: body})
+				m, err := model.OpenAI(model.Options{BaseURL: s.URL(), Stream: stream})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := m.Generate(context.Background(), aQuestion())
+				if want := []message.ToolCall{{ID: "a", Name: "f", Arguments: "{}"}}; err != nil || !cmp.Equal(want, a.Said.ToolCalls) {
+					t.Errorf("%s: %+v, %v", body, a.Said.ToolCalls, err)
+				}
+			}
+		}
+	}
+}
+
+// TestByteOrderMarkHidesNoEvent: a stream may begin with a byte order mark (WHATWG HTML §9.2.5). Its first event is not lost.
+func TestByteOrderMarkHidesNoEvent(t *testing.T) {
+	s := script(t, modelserver.Answer{Body: "\ufeffdata: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}\n\n" +
+		"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n"})
+	m, err := model.OpenAI(model.Options{BaseURL: s.URL(), Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := m.Generate(context.Background(), aQuestion()); err != nil || len(a.Said.ToolCalls) != 1 {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/internal/turn"
@@ -191,19 +192,21 @@ func openaiPartOf(p message.Part) (openaiPart, bool) {
 // The answer, plain or a piece of a stream.
 type (
 	openaiAnswer struct {
-		ID      string `json:"id"`
-		Model   string `json:"model"`
-		Choices []struct {
-			Message openaiSaid `json:"message"`
-			Delta   openaiSaid `json:"delta"`
-			Finish  string     `json:"finish_reason"`
-		} `json:"choices"`
-		Usage *struct {
+		ID      string         `json:"id"`
+		Model   string         `json:"model"`
+		Choices []openaiChoice `json:"choices"`
+		Usage   *struct {
 			Input  int64 `json:"prompt_tokens"`
 			Output int64 `json:"completion_tokens"`
 			Total  int64 `json:"total_tokens"`
 		} `json:"usage"`
 		Error *fault `json:"error"`
+	}
+	openaiChoice struct {
+		Index   int        `json:"index"`
+		Message openaiSaid `json:"message"`
+		Delta   openaiSaid `json:"delta"`
+		Finish  string     `json:"finish_reason"`
 	}
 	openaiSaid struct {
 		Content   string `json:"content"`
@@ -270,6 +273,8 @@ func (x *exchange) openaiDecode(data []byte) (in openaiAnswer, err error) {
 	if err = x.decode(data, &in); err == nil && in.Error != nil {
 		err = x.fault(0, *in.Error)
 	}
+	// A question asks for one choice. The calls of another one are of another answer.
+	in.Choices = slices.DeleteFunc(in.Choices, func(c openaiChoice) bool { return c.Index != 0 })
 	return in, err
 }
 

@@ -7,9 +7,12 @@ import (
 )
 
 // events reads a stream of server-sent events (WHATWG HTML §9.2).
-type events struct{ r *bufio.Reader }
+type events struct {
+	r     *bufio.Reader
+	begun bool
+}
 
-func newEvents(r io.Reader) *events { return &events{bufio.NewReader(r)} }
+func newEvents(r io.Reader) *events { return &events{r: bufio.NewReader(r)} }
 
 // next returns the data of the next event that has data. An event that does not end with an empty
 // line is incomplete and is ignored.
@@ -20,6 +23,9 @@ func (e *events) next() ([]byte, error) {
 		line, err := e.r.ReadBytes('\n')
 		if err != nil {
 			return nil, err
+		}
+		if !e.begun {
+			line, e.begun = bytes.TrimPrefix(line, []byte("\ufeff")), true // a byte order mark is no part of the stream
 		}
 		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if len(line) == 0 {
