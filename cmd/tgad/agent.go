@@ -45,8 +45,6 @@ daemon where one has the store.
 
 The manifest says what the agent is; the configuration (--config) says which models and
 tool servers there are, and what may be sent again.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&v.dir, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
 	c.PersistentFlags().StringVar(&v.file, "config", "", "configuration `file` (TOML)")

@@ -19,8 +19,6 @@ func (a *app) capability() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capability",
 		Short: "Manage the keys and tokens of approvals",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.capabilityKeys(), a.capabilityRotate(), a.capabilityVerify())
 	return c

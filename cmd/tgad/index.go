@@ -16,8 +16,6 @@ func (a *app) index() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "index",
 		Short: "Manage the index of a store",
-		Args:  unknownVerb,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.indexRebuild())
 	return c

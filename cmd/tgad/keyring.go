@@ -23,8 +23,6 @@ func (a keyrings) verb() *cobra.Command {
 		Long: `A store whose configuration names a key ring seals arguments and answers under data keys in a
 file outside of it. Each data key is wrapped under a key-encryption key, which comes from a file
 or from a program. To erase a trace is to destroy its key.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.make(), a.rotate(), a.count())
 	return c

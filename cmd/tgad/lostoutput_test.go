@@ -24,7 +24,7 @@ func TestOutputThatIsLostIsAnError(t *testing.T) {
 	conf := filepath.Join(filepath.Dir(h.data), "tgad.toml")
 	verbs := [][]string{
 		{"version"}, {"explain", "EFFECT_IN_DOUBT"}, {"config", "show", conf}, {"config", "check", conf}, {"mcp", "config", "--", "x"},
-		{"init", "--data", ""},
+		{"init", "--data", ""}, {"--help"}, {"ls", "--help"}, {"help", "ls"}, {"config"}, {"completion", "bash"},
 	}
 	for _, verb := range h.reading() {
 		verbs = append(verbs, append(verb[:len(verb)-1:len(verb)-1], "--data", h.data))

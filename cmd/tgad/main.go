@@ -29,7 +29,5 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// The first signal asks for a clean end; a second one ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	a := &app{Streams: cli.Streams{In: stdin, Out: stdout, Err: stderr}}
-	root := a.command()
-	root.SetArgs(args)
-	return a.Fail(root.ExecuteContext(ctx))
+	return a.Execute(ctx, a.command(), args)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,10 +38,6 @@ what happened.
 Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 5 the store or the trace cannot be had (another holds it, or its files fail),
 130 interrupted before it was done.`,
-		// Errors are printed once, by Fail, in one form.
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          unknownVerb,
 	}
 	// cobra's own version flag prints through text/template. With that package linked, the linker
 	// keeps every exported method of every type, which is a tenth of the binary.
@@ -54,11 +49,6 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		_, err := fmt.Fprintln(a.Out, cli.BuildVersion())
 		return err
 	}
-	root.SuggestionsMinimumDistance = 2
-	root.SetIn(a.In)
-	root.SetOut(a.Out)
-	root.SetErr(a.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&a.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&a.socket, "socket", cli.DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
@@ -95,8 +85,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		}
 	}
 	root.AddCommand(cli.Commands(&a.Streams))
-	cli.ArgsAreUsage(root)
-	cli.NarrowHelp(root)
+	a.Prepare(root)
 	if err := completeFlags(root); err != nil {
 		panic(err) // a flag of the table is of no verb
 	}
@@ -109,18 +98,6 @@ const (
 	groupDecide = "decide"
 	groupKeep   = "keep"
 )
-
-// unknownVerb refuses an argument that is no verb, and suggests verbs with similar names.
-func unknownVerb(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	text := fmt.Sprintf("unknown command %q", args[0])
-	if like := c.SuggestionsFor(args[0]); len(like) > 0 {
-		text += "; did you mean " + strings.Join(like, " or ") + "?"
-	}
-	return cli.Usagef("%s", text)
-}
 
 // dataFlag gives a verb the --data flag, with $TGAD_DATA as its default.
 func dataFlag(c *cobra.Command, dir *string) {

@@ -34,8 +34,6 @@ has the store. rollback and fork open it themselves, so no process may have it.
 
 STATE is a state's id as ls prints it, with /NUMBER behind it for a fork. CALL is a
 tool_call_id, or the id of any other boundary as show prints it.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.of(needLog, v.ls()), a.of(needLog, v.show()), a.of(needLog, v.diff()), a.of(needLog, v.rollback()), v.fork())
 	return c

@@ -22,8 +22,6 @@ func (a proving) witness() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "witness",
 		Short: "Remember the checkpoints of others' stores, and sign what grew",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(a.serveWitness())
 	return c

@@ -71,6 +71,11 @@ func (s *Streams) Line(v any) error {
 // failed write, which [Streams.Fail] reports at the end. A verb that prints without end checks [Streams.Lost].
 func (s *Streams) Printf(format string, args ...any) {
 	_, err := io.WriteString(s.Out, cleanLines(fmt.Sprintf(format, args...)))
+	s.lose(err)
+}
+
+// lose keeps the error of a write to stdout.
+func (s *Streams) lose(err error) {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return // a closed stdout is the reader's choice (| head); there is nobody left to tell
 	}
@@ -81,7 +86,7 @@ func (s *Streams) Printf(format string, args ...any) {
 	}
 }
 
-// Lost returns the error of the first Printf that failed, nil if all text reached stdout.
+// Lost returns the error of the first write of text that failed, nil if all text reached stdout.
 func (s *Streams) Lost() error {
 	s.lost.mu.Lock()
 	defer s.lost.mu.Unlock()

@@ -212,28 +212,59 @@ func TestErrorIsLoggedAsItsMessage(t *testing.T) {
 // unknown verb is named.
 func TestVerbSaysWhichArgumentsItTakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"init dir":     "tgad init takes other arguments: tgad init --data DIR",
-		"call":         "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
-		"call a b c d": "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
-		"check":        "tgad check takes other arguments: tgad check FILE",
-		"keys lots":    `unknown command "lots" for "tgad keys"`,
-		"own":          "no words of ours",
+		"init dir":          "tgad init takes other arguments: tgad init --data DIR",
+		"call":              "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
+		"call a b c d":      "tgad call takes other arguments: tgad call SERVER TOOL [ARGS]",
+		"check":             "tgad check takes other arguments: tgad check FILE",
+		"keys lots":         `unknown command "lots" for "tgad keys"`,
+		"set tpo":           `unknown command "tpo" for "tgad set"; did you mean top?`,
+		"set tpo --x":       `unknown command "tpo" for "tgad set"; did you mean top?`,
+		"chek FILE":         `unknown command "chek"; did you mean check?`,
+		"chek --x 1":        `unknown command "chek"; did you mean check?`,
+		"check --x":         "unknown flag: --x",
+		"help lots":         `unknown command "lots"`,
+		"help set lots":     `unknown command "lots" for "tgad set"`,
+		"completion x":      `unknown command "x" for "tgad completion"`,
+		"completion bash x": "tgad completion bash takes other arguments: tgad completion bash",
+		"own":               "no words of ours",
 	} {
-		root := &cobra.Command{Use: "tgad", SilenceErrors: true, SilenceUsage: true}
+		root := &cobra.Command{Use: "tgad"}
 		nothing := func(*cobra.Command, []string) error { return nil }
 		keys := &cobra.Command{Use: "keys", Args: cobra.NoArgs, RunE: nothing}
 		keys.AddCommand(&cobra.Command{Use: "show", RunE: nothing})
-		root.AddCommand(keys,
+		set := &cobra.Command{Use: "set"} // it has no meaning of its own
+		set.AddCommand(&cobra.Command{Use: "top", RunE: nothing})
+		root.AddCommand(keys, set,
 			&cobra.Command{Use: "init --data DIR", Args: cobra.NoArgs, RunE: nothing},
 			&cobra.Command{Use: "call SERVER TOOL [ARGS]", Args: cobra.RangeArgs(2, 3), RunE: nothing},
 			&cobra.Command{Use: "check FILE", Args: cobra.ExactArgs(1), RunE: nothing},
 			&cobra.Command{Use: "own", RunE: nothing, Args: func(*cobra.Command, []string) error { return errors.New("no words of ours") }})
-		ArgsAreUsage(root)
+		(&Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: &strings.Builder{}}).Prepare(root)
 		root.SetArgs(strings.Fields(line))
 		err := root.Execute()
 		var usage *UsageError
 		if !errors.As(err, &usage) || err.Error() != want {
 			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+// TestMistakeOfACommandLineHasTheFormThatItAsksFor: with --json the error is an object, also if the flag stands behind the mistake.
+func TestMistakeOfACommandLineHasTheFormThatItAsksFor(t *testing.T) {
+	for line, object := range map[string]bool{
+		"init --json --x": true, "init --x --json": true, "init --limit=x --json": true, "nit --json": true, "nit --x --json": true,
+		"init --x": false, "init --x -- --json": false,
+	} {
+		var out, errs bytes.Buffer
+		s := &Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
+		root := &cobra.Command{Use: "tgad"}
+		root.PersistentFlags().BoolVar(&s.JSON, "json", false, "")
+		verb := &cobra.Command{Use: "init", RunE: func(*cobra.Command, []string) error { return nil }}
+		verb.Flags().Int("limit", 0, "")
+		root.AddCommand(verb)
+		s.Prepare(root)
+		if code := s.Execute(t.Context(), root, strings.Fields(line)); code != ExitUsage || out.Len() > 0 || json.Valid(errs.Bytes()) != object {
+			t.Errorf("%s: exit code %d, %q, %q", line, code, &out, &errs)
 		}
 	}
 }

@@ -34,23 +34,18 @@ func (d Database) Run(program string) int {
 	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	var socket string
-	root := &cobra.Command{Use: program, Short: "The verbs of tgad for a store in PostgreSQL; tgad starts it", SilenceErrors: true, SilenceUsage: true}
-	root.SetOut(s.Out)
-	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root := &cobra.Command{Use: program, Short: "The verbs of tgad for a store in PostgreSQL; tgad starts it"}
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
 	root.AddCommand(Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), d.verify(s), Commands(s))
-	ArgsAreUsage(root)
-	NarrowHelp(root)
-	root.SetArgs(os.Args[1:])
-	return s.Fail(root.ExecuteContext(ctx))
+	s.Prepare(root)
+	return s.Execute(ctx, root, os.Args[1:])
 }
 
 // pg is the verb for the tables of a database.
 func (d Database) pg(s *Streams) *cobra.Command {
-	pg := &cobra.Command{Use: "pg", Short: "Look after the tables of a store in PostgreSQL", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	pg := &cobra.Command{Use: "pg", Short: "Look after the tables of a store in PostgreSQL"}
 	months := 2
 	migrate := &cobra.Command{
 		Use:   "migrate URL",

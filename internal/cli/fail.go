@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/schemas/tga"
@@ -48,32 +45,6 @@ func Usage(err error) error { return &UsageError{err} }
 
 // Usagef makes an error of usage.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
-
-// ArgsAreUsage turns the errors of argument checks, of a command and of all commands below it, into usage
-// errors. Call it with the root of a program after all verbs were added.
-func ArgsAreUsage(c *cobra.Command) {
-	if check := c.Args; check != nil {
-		c.Args = func(c *cobra.Command, args []string) error {
-			err := check(c, args)
-			switch {
-			case err == nil:
-				return nil
-			case isCount(err) && !c.HasSubCommands():
-				// cobra reports "tgad init DIR" as an unknown command.
-				return Usagef("%s takes other arguments: %s", c.CommandPath(), strings.TrimSuffix(c.UseLine(), " [flags]"))
-			}
-			return Usage(err)
-		}
-	}
-	for _, below := range c.Commands() {
-		ArgsAreUsage(below)
-	}
-}
-
-// isCount reports whether an error is cobra's about how many arguments there are.
-func isCount(err error) bool {
-	return slices.ContainsFunc([]string{"unknown command ", "accepts ", "requires at "}, func(s string) bool { return strings.HasPrefix(err.Error(), s) })
-}
 
 // Unverified marks err as a finding of a verification. An error without this mark means that
 // the verification could not be made.

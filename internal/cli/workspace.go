@@ -31,8 +31,6 @@ has a workspace, takes of DIR before and after each call. Any process may go on 
 directory meanwhile. Nothing is restored but by restore, which shows its plan first.
 
 CALL is a number as ls prints it, or the id of a trace: its newest call.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&w.aside, "snapshots", "", "`directory` of the snapshots (default: DIR.tgad)")
 	c.AddCommand(w.ls(), w.diff(), w.restore())

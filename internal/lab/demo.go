@@ -85,7 +85,7 @@ func programs() (tgad, self string, err error) {
 }
 
 // hidden returns the verbs with which the demo starts this program again, as its tool servers and callers.
-func hidden() []*cobra.Command {
+func hidden(s *cli.Streams) []*cobra.Command {
 	var all []*cobra.Command
 	for name, main := range map[string]func(args []string, stdin io.Reader, stdout, stderr io.Writer) int{
 		"agent":    demo.Agent,
@@ -96,8 +96,8 @@ func hidden() []*cobra.Command {
 	} {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,
-			RunE: func(c *cobra.Command, args []string) error {
-				if code := main(args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()); code != cli.ExitOK {
+			RunE: func(_ *cobra.Command, args []string) error {
+				if code := main(args, s.In, s.Out, s.Err); code != cli.ExitOK {
 					return cli.Silent(code)
 				}
 				return nil

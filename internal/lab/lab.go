@@ -28,17 +28,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once
 	s := &cli.Streams{In: stdin, Out: stdout, Err: stderr}
-	root := &cobra.Command{Use: "tgad-lab", Short: "Try tgad: the demonstration and the crash tests", SilenceErrors: true, SilenceUsage: true}
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	root := &cobra.Command{Use: "tgad-lab", Short: "Try tgad: the demonstration and the crash tests"}
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.AddCommand(demoVerb(s), tortureVerb(s), cli.Commands(s))
-	root.AddCommand(hidden()...)
+	root.AddCommand(hidden(s)...)
 	root.AddCommand(adapterVerb())
-	cli.ArgsAreUsage(root)
-	cli.NarrowHelp(root)
-	root.SetArgs(args)
-	return s.Fail(root.ExecuteContext(ctx))
+	s.Prepare(root)
+	return s.Execute(ctx, root, args)
 }
