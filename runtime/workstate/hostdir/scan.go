@@ -37,7 +37,8 @@ func (f found) asOpened(info fs.FileInfo) found {
 	return f
 }
 
-// stamp shows whether a file has changed: every change of a file also changes its ctime.
+// stamp shows whether a file has changed: every change of a file also changes its ctime, except on the file systems of
+// which [scanner.shows] is false.
 type stamp struct {
 	size, ino, dev int64
 	mtime, ctime   int64
@@ -104,9 +105,10 @@ type standing struct {
 // directory meanwhile, the scan does not follow it out of the directory.
 type scanner struct {
 	*standing
-	dir   *Dir
-	root  *os.Root
-	moved map[string]string // present places of excluded paths that moved with a directory, and their old places
+	dir     *Dir
+	root    *os.Root
+	devices map[int64]bool    // whether the times of files there show every change
+	moved   map[string]string // present places of excluded paths that moved with a directory, and their old places
 
 	// For a restore, else nil:
 	wanted func(name string) bool                    // the snapshot has something there or below
@@ -117,7 +119,7 @@ type scanner struct {
 // paths, at the paths where the snapshot has nothing.
 func (s *scanner) scan() error {
 	s.standing = &standing{all: map[string]found{}, alone: map[string]fs.FileMode{}, strays: map[string]string{}}
-	s.moved = map[string]string{}
+	s.moved, s.devices = map[string]string{}, map[int64]bool{}
 	info, err := s.root.Lstat(".")
 	if err != nil {
 		return err
@@ -219,11 +221,21 @@ func (s *scanner) entry(name string, info fs.FileInfo) error {
 		s.alone[name] = info.Mode()
 		return nil
 	}
-	if old, ok := s.dir.stamps[name]; ok && old.same(f.stamp) && old.settled() {
+	if old, ok := s.dir.stamps[name]; ok && old.same(f.stamp) && old.settled() && (f.mode == linkMode || s.shows(name, old.dev)) {
 		f.stamp.id = old.id
 	}
 	s.all[name] = f
 	return nil
+}
+
+// shows reports whether the file system of a file shows each change of it in its times.
+func (s *scanner) shows(name string, dev int64) bool {
+	shows, known := s.devices[dev]
+	if !known {
+		shows = showsMappings(filepath.Join(s.dir.path, name))
+		s.devices[dev] = shows
+	}
+	return shows
 }
 
 // openRoot opens the directory. It returns fs.ErrNotExist if there is nothing at its path, and an

@@ -33,3 +33,14 @@ func (s stamp) own(root *os.Root, name string) error {
 	}
 	return root.Lchown(name, s.uid, s.gid)
 }
+
+// showsMappings reports whether the times of a file show that it was changed through a mapping. A file system in memory
+// writes no page back, so a page that was changed once is changed again without anything that sets a time.
+func showsMappings(path string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return false
+	}
+	kind := uint32(st.Type)
+	return kind != unix.TMPFS_MAGIC && kind != unix.RAMFS_MAGIC
+}
