@@ -48,9 +48,9 @@ tool servers there are, and what may be sent again.`,
 	}
 	c.PersistentFlags().StringVar(&v.dir, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
 	c.PersistentFlags().StringVar(&v.file, "config", "", "configuration `file` (TOML)")
-	c.PersistentFlags().StringArrayVar(&v.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
+	c.PersistentFlags().StringArrayVar(&v.others, "with", nil, "manifest `file or directory` of agents that this one may hand work to (repeatable)")
 	c.PersistentFlags().StringVar(&v.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
-	c.PersistentFlags().StringArrayVar(&v.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
+	c.PersistentFlags().StringArrayVar(&v.unenforced, "unenforced", nil, "accept that the restriction at this JSON `pointer` of a manifest is not enforced (repeatable)")
 	c.AddCommand(v.check(), v.run(), v.resume(), v.decide(), a.of(needLog, v.ls()), a.of(needLog, v.show()))
 	return c
 }

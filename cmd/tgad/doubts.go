@@ -30,7 +30,7 @@ func (d *doubts) flags(f *pflag.FlagSet) {
 	f.StringVar(&d.tool, "tool", "", "instead of TRACE: the calls in doubt of a `SERVER` or SERVER/TOOL")
 	f.StringVar(&d.namespace, "namespace", "", "likewise of a namespace")
 	f.StringVar(&d.cause, "cause", "", "likewise with this `text` in their cause")
-	f.StringVar(&d.since, "since", "", "likewise in doubt since this `time` or later; a duration such as 2h is so long ago")
+	f.StringVar(&d.since, "since", "", "likewise those that came into doubt at this `time` or later; 2h means two hours ago")
 	f.StringVar(&d.before, "before", "", "likewise in doubt since before this `time`")
 	f.BoolVar(&d.dry, "dry-run", false, "list the chosen calls, and settle none")
 	f.IntVar(&d.count, "count", 0, "how many calls are chosen, as --dry-run said; with another number none is settled")

@@ -20,11 +20,11 @@ func (a *app) ls() *cobra.Command {
 		Use:   "ls",
 		Short: "List the open traces, or all traces",
 		Long: `ls lists the traces that are not at their end, oldest first, with the time since which
-each is in its state. With --all it lists every trace, finished and archived ones too. What is
-asked for is compared as it is, but for --text, which finds a part of the arguments.
+each is in its state. With --all it lists every trace, finished and archived ones too. A filter
+takes the whole value: --tool char does not find charge. Only --text finds a part.
 
-A store is read from one end to the other, unless it has an index of lists ([store] list_index):
-with --newest a list begins with the newest, and each page of it is read by index.`,
+With an index of lists ([store] list_index), --newest lists the newest traces first, and tgad reads
+only what it prints. All other lists read the whole store.`,
 		Example: `  tgad ls --all --tool charge --state FAILED
   tgad ls --all --newest --since 24h --limit 20`,
 		Args: cobra.NoArgs,
@@ -37,7 +37,7 @@ with --newest a list begins with the newest, and each page of it is read by inde
 				return err
 			}
 			if most < 0 {
-				return cli.Usagef("--limit %d: want 1 or more", most)
+				return cli.Usagef("--limit %d: want 0, for all, or more", most)
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				list, err := tracesOf(ctx, c, q, most)
@@ -59,8 +59,8 @@ with --newest a list begins with the newest, and each page of it is read by inde
 	f.StringVar(&q.Key, "key", "", "only calls with this idempotency key")
 	f.StringVar(&q.Text, "text", "", "only calls whose arguments contain this `text`")
 	f.StringVar(&q.Namespace, "namespace", "", "only traces of this namespace")
-	f.StringVar(&since, "since", "", "only traces in their state since this `time` or later; a duration such as 2h is so long ago")
-	f.StringVar(&until, "until", "", "only traces in their state since before this `time`")
+	f.StringVar(&since, "since", "", "only traces that came into their state at this `time` or later; 2h means two hours ago")
+	f.StringVar(&until, "until", "", "only traces that came into their state before this `time`")
 	return c
 }
 

@@ -28,9 +28,9 @@ attested. A hint of the tool server's is no attestation: it is shown as one, and
 with --trust-hints. A tool whose definition is not the pinned one is marked; --accept pins what
 is there now.
 
-What follows the table, and --toml prints alone, is for the configuration: the server, and
-a row for each tool whose hints say that repeating it is harmless. Who pastes a row attests
-what it says: read them.`,
+Below the table stands what you can paste into the configuration: the server, and a row for
+each tool whose hints say that repeating it is harmless. --toml prints this part alone. If you
+paste a row, you attest what it says: read it first.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := m.options(args)

@@ -28,7 +28,7 @@ func Workspace(s *Streams, agreed func(question string) bool) *cobra.Command {
 		Short: "Inspect and restore the snapshots of a directory that calls changed",
 		Long: `workspace works on the snapshots that tgad mcp --workspace DIR, or a daemon whose [[server]]
 has a workspace, takes of DIR before and after each call. Any process may go on using the
-directory meanwhile. Nothing is restored but by restore, which shows its plan first.
+directory meanwhile. Only restore changes it, and shows its plan first.
 
 CALL is a number as ls prints it, or the id of a trace: its newest call.`,
 	}
