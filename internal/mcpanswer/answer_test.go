@@ -35,7 +35,8 @@ func TestAnswers(t *testing.T) {
 		{"error", `{"code":-32603}`, 1, mcpraw.IsEffect, tga.StatusFailure},
 		{"error", `{"code":-32603}`, 2, mcpraw.IsDoubt, ""},
 		{"error", `{"code":-32001}`, 1, mcpraw.IsDoubt, ""},
-		{"error", `{"code":-32042}`, 1, mcpraw.IsDoubt, ""},
+		{"error", `{"code":-32042}`, 1, mcpraw.WantsURL, ""},
+		{"error", `{"code":-32042}`, 2, mcpraw.WantsURL, ""},
 		{"error", `"no"`, 1, mcpraw.IsDoubt, ""},
 	} {
 		a := ReadResult([]byte(c.value))

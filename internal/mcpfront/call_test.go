@@ -2,6 +2,7 @@ package mcpfront
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -246,6 +247,31 @@ func TestFailuresAreRecordedAndServed(t *testing.T) {
 	}
 	if e := w.Effects(); len(e) != 2 {
 		t.Errorf("effects %+v", e)
+	}
+}
+
+// TestCallThatWantsAURLRunsOnceItIsOpened: the tool server wants a person to open a URL before it runs the call (revision 2025-11-25). Its
+// client gets the URL, is asked nothing else, and makes the call again, which runs.
+func TestCallThatWantsAURLRunsOnceItIsOpened(t *testing.T) {
+	for _, meta := range []string{"{}", `{"dev.tgad/idempotencyKey":"k"}`} {
+		w := newWorld(t)
+		h := w.start()
+		h.elicits()
+		for _, id := range []string{"1", "2"} {
+			want := `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32042,"message":"sign in","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"go"}]}}}`
+			if got := h.Call(id, "url", `{}`, meta); got != want {
+				t.Errorf("with %s: %s", meta, got)
+			}
+		}
+		if err := os.WriteFile(w.Journal+".opened", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := h.Call("3", "url", `{}`, meta)
+		fronttest.Has(t, got, `"text":"ok"`)
+		fronttest.Lacks(t, got, "replayed")
+		if n := len(w.Effects()); n != 1 {
+			t.Errorf("with %s: %d effects of one call", meta, n)
+		}
 	}
 }
 

@@ -297,6 +297,8 @@ func (o *sight) record(f *frames.Frame) (final bool) {
 			o.a.GiveUp(ctx, o.said, "the tool server made a task of it, and observe mode follows no tasks")
 		case ans.Meaning == mcpraw.WantsInput:
 			o.a.NotSent(ctx, o.said, errors.New("the tool server wants input; the call that brings it is another one to observe mode"))
+		case ans.Meaning == mcpraw.WantsURL:
+			o.a.NotSent(ctx, o.said, errors.New("the tool server has not run it: "+ans.Why))
 		default:
 			if ans.Meaning == mcpraw.IsRefusal {
 				ans.Reply.RetryAfter = f.After

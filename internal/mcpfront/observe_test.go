@@ -184,6 +184,7 @@ func TestObservedEnds(t *testing.T) {
 	fronttest.Has(t, h.Call("2", "job", `{"n":1}`), `"taskId":"job-1"`)
 	fronttest.Has(t, h.Call("3", "unknown", `{}`), "timed out upstream")
 	fronttest.Has(t, h.Call("4", "noise", `{}`), "does not pass")
+	fronttest.Has(t, h.Call("6", "url", `{}`), "-32042")
 	late := filepath.Join(w.Dir, "late")
 	h.Write(fmt.Sprintf(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q}}}`, late))
 	fronttest.Eventually(t, "the call", func() bool { return len(w.Effects()) == 4 })
@@ -202,7 +203,7 @@ func TestObservedEnds(t *testing.T) {
 	if err := os.WriteFile(late, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.WantObserved("input FAILED yes", "job EXECUTING yes", "unknown EXECUTING yes", "noise EXECUTING yes", "charge COMPLETED yes")
+	w.WantObserved("input FAILED yes", "job EXECUTING yes", "unknown EXECUTING yes", "noise EXECUTING yes", "url FAILED yes", "charge COMPLETED yes")
 	if n := doubts(); n != 3 {
 		t.Errorf("%d calls in doubt after the late answer, want 3", n)
 	}

@@ -19,7 +19,7 @@ const (
 	CodeGone     = -32000 // connection closed
 	codeTimedOut = -32001 // request timed out
 
-	codeWantsURL = -32042 // a person must open a URL first
+	codeWantsURL = -32042 // of revision 2025-11-25: a person must open a URL first
 )
 
 // Meaning is what an answer to tools/call says about the call.
@@ -32,10 +32,11 @@ const (
 	IsDoubt                   // the answer does not say what happened
 	WantsInput                // input_required: the client continues the call with another message
 	IsTask                    // the call continues as a task
+	WantsURL                  // the call did not run: a person opens a URL first, and then the client makes it again
 )
 
 // codes has, for an error code, its meaning in an answer to tools/call, the reason if that is
-// doubt, and the HTTP status that revision 2026-07-28 gives it, if any. The revision's status of
+// neither an effect nor a refusal, and the HTTP status that revision 2026-07-28 gives it, if any. The revision's status of
 // CodeInvalidParams is left out: it is for requests that lack a required member, which a tool
 // server's answer never is about.
 var codes = map[int64]struct {
@@ -52,11 +53,11 @@ var codes = map[int64]struct {
 	CodeUnsupported:    {IsRefusal, "", http.StatusBadRequest},
 	CodeGone:           {IsDoubt, "the server does not know what happened: ", 0},
 	codeTimedOut:       {IsDoubt, "the server does not know what happened: ", 0},
-	codeWantsURL:       {IsDoubt, "it is not a final effect: ", 0},
+	codeWantsURL:       {WantsURL, "a person must open a URL first: ", 0},
 }
 
-// MeaningOf returns the meaning of an error code in an answer to tools/call, and for doubt the
-// reason. A code that is not in the table is the tool's own failure: the server answered, so the
+// MeaningOf returns the meaning of an error code in an answer to tools/call, and the reason why it is
+// neither an effect nor a refusal. A code that is not in the table is the tool's own failure: the server answered, so the
 // answer is recorded and the call is not sent again.
 func MeaningOf(code int64) (_ Meaning, why string) { return codes[code].meaning, codes[code].why }
 

@@ -13,7 +13,7 @@ func TestEveryCode(t *testing.T) {
 	want := map[int64]row{
 		-32700: {IsRefusal, "", 200}, -32600: {IsRefusal, "", 200}, -32601: {IsRefusal, "", 404}, -32602: {IsRefusal, "", 200},
 		-32020: {IsRefusal, "", 400}, -32021: {IsRefusal, "", 400}, -32022: {IsRefusal, "", 400},
-		-32000: {IsDoubt, lost, 200}, -32001: {IsDoubt, lost, 200}, -32042: {IsDoubt, "it is not a final effect: ", 200},
+		-32000: {IsDoubt, lost, 200}, -32001: {IsDoubt, lost, 200}, -32042: {WantsURL, "a person must open a URL first: ", 200},
 	}
 	for code := int64(-32800); code < -31900; code++ {
 		w, ok := want[code]

@@ -206,7 +206,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestDoubt(t *testing.T) {
-	for _, tool := range []string{"die", "torn", "fault/-32000", "fault/-32001", "fault/-32042"} {
+	for _, tool := range []string{"die", "torn", "fault/-32000", "fault/-32001"} {
 		s := newScripted(t, "script", nil)
 		err := s.wantDoubt(t.Context(), tool)
 		if calls := s.seen("call"); len(calls) != 1 {

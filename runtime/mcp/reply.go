@@ -101,6 +101,8 @@ func read(said mcpanswer.Answer, c *capture, attempt uint32) (runtime.Reply, err
 		if attempt > 1 {
 			return runtime.Reply{}, notSent("the server refused this attempt: %s", said.Why)
 		}
+	case mcpraw.WantsURL:
+		return runtime.Reply{}, notSent("the server has not run this attempt: %s", said.Why)
 	default:
 		return runtime.Reply{}, fmt.Errorf("the reply does not say what happened: %s", said.Why)
 	}

@@ -61,7 +61,6 @@ func TestReplies(t *testing.T) {
 		{`{"id":1,"error":{"code":-32602,"message":""}}`, "FAILURE", ""},
 		{`{"id":1,"error":{"code":-32603}}`, "FAILURE", ""},
 		{`{"id":1,"error":{"code":-32001}}`, "", "does not know"},
-		{`{"id":1,"error":{"code":-32042}}`, "", "not a final effect"},
 		{`{"id":1,"result":{"resultType":"input_required"}}`, "", `resultType is "input_required"`},
 		{`{"id":1,"result":{"resultType":"task"}}`, "", `resultType is "task"`},
 		{`{"id":1,"result":{"resultType":"novel"}}`, "", `resultType is "novel"`},
@@ -86,6 +85,17 @@ func TestReplies(t *testing.T) {
 		}
 		if err != nil || r.Status != c.status {
 			t.Errorf("%s: %+v, %v", c.msg, r, err)
+		}
+	}
+}
+
+// TestCallThatWaitsForAURLHasNotRun: the server says that a person must open a URL before it runs the call. As an effect, that would
+// answer each repeat of the call's key.
+func TestCallThatWaitsForAURLHasNotRun(t *testing.T) {
+	for _, attempt := range []uint32{1, 2} {
+		r, err := answerOf(`{"id":1,"error":{"code":-32042,"message":"sign in"}}`).reply(attempt)
+		if !errors.Is(err, runtime.ErrNotSent) || !strings.Contains(err.Error(), "sign in") {
+			t.Errorf("attempt %d: %+v, %v", attempt, r, err)
 		}
 	}
 }

@@ -141,6 +141,11 @@ func (a *Attempt) answered(ctx context.Context, b runtime.Begun, f *frames.Frame
 		}
 	case mcpraw.WantsInput, mcpraw.IsTask:
 		return a.unfinished(b, f, ans)
+	case mcpraw.WantsURL:
+		// The client needs the URLs of the answer, and its repeat needs the key. So the answer is handed over, and is no effect.
+		a.NotSent(ctx, b, errors.New("the tool server has not run it: "+ans.Why))
+		a.Out.Frame, a.Out.Value, a.Out.Fault, a.Out.Words = f, ans.value, true, ""
+		return true, ""
 	}
 	if ans.Meaning == mcpraw.IsRefusal {
 		ans.Reply.RetryAfter = f.After

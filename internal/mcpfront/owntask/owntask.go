@@ -378,7 +378,9 @@ func (t *Task) standing() (said string, is standing) {
 		return t.told(o, rec.Cancelled)
 	case o.Final && o.Value == nil:
 		return t.completed(tga.LimitExceeded, "The call has run and its answer was too long to be kept. It is not run again."), effect
-	case o.Final && o.Fault:
+	case o.Fault && !o.Final:
+		return `"status":"failed","error":` + string(o.Value), unsent
+	case o.Fault:
 		return `"status":"failed","error":` + string(o.Value), effect
 	case o.Final && t.revived:
 		return `"status":"completed","result":` + string(say.Replayed(o.Value, o.Trace, o.Digest, o.Redacted)), effect

@@ -260,6 +260,10 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","requestState":"s1","inputRequests":{}}}`, r.ID)
 		return false
 	}
+	if _, err := os.Stat(journal + ".opened"); p.Name == "url" && err != nil {
+		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"sign in","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"go"}]}}}`, r.ID)
+		return false
+	}
 	if p.Name == "job" {
 		effect()
 		say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"task","taskId":"job-%d","status":"working","ttlMs":null,"pollIntervalMs":20,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"}}`, r.ID, args.N)
