@@ -71,6 +71,19 @@ func TestPersonAtTheClientRunsItAgain(t *testing.T) {
 	}
 }
 
+// TestClientThatOnlyOpensURLsIsAskedNothing: a client that shows its person no forms is told of the doubt, as one that cannot ask.
+func TestClientThatOnlyOpensURLsIsAskedNothing(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Ask("0", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"url":{}}},"clientInfo":{"name":"test","version":"1"}}`)
+	h.Write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	fronttest.Has(t, h.Call("1", "charge", `{"die":"answer"}`), "OUTCOME UNKNOWN")
+	able := strings.Replace(fronttest.ModernMeta, `clientCapabilities":{}`, `clientCapabilities":{"elicitation":{"url":{}}}`, 1)
+	got := h.Ask("2", "tools/call", `{"name":"charge","arguments":{"die":"answer"},"_meta":`+able+"}")
+	fronttest.Has(t, got, "OUTCOME UNKNOWN")
+	fronttest.Lacks(t, got, "input_required")
+}
+
 // TestQuestionToRunAgainInAnAnswer: the same for a client without a handshake. A person's answer counts
 // only from a client that declares that it can ask its person.
 func TestQuestionToRunAgainInAnAnswer(t *testing.T) {

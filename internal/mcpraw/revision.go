@@ -31,6 +31,13 @@ func (r Revision) Stateless() bool { return r >= stateless }
 // Elicits reports whether a handshake of the revision may offer elicitation/create.
 func (r Revision) Elicits() bool { return r >= elicitation && !r.Stateless() }
 
+// AsksByForm reports whether a client with these capabilities can show its person a form. Revision 2025-11-25 has clients that only open
+// URLs. A client that names no mode shows forms.
+func AsksByForm(capabilities []byte) bool {
+	modes := At(capabilities, "/elicitation")
+	return modes != nil && string(modes) != "null" && (At(modes, "/form") != nil || At(modes, "/url") == nil)
+}
+
 // ModalQuestions reports whether an elicitation of the revision names its mode.
 func (r Revision) ModalQuestions() bool { return r >= modal }
 

@@ -2,6 +2,19 @@ package mcpraw
 
 import "testing"
 
+// TestWhoCanBeAskedByForm walks the ways in which a client says what it can ask its person.
+func TestWhoCanBeAskedByForm(t *testing.T) {
+	for capabilities, want := range map[string]bool{
+		"": false, "null": false, "{}": false, `{"sampling":{}}`: false, `{"elicitation":null}`: false,
+		`{"elicitation":{}}`: true, `{"elicitation":{"form":{}}}`: true, `{"elicitation":{"form":{},"url":{}}}`: true,
+		`{"elicitation":{"url":{}}}`: false, `{"elicitation":{"novel":{}}}`: true,
+	} {
+		if got := AsksByForm([]byte(capabilities)); got != want {
+			t.Errorf("%s: %v, want %v", capabilities, got, want)
+		}
+	}
+}
+
 // TestRevisions walks the known revisions, and unknown ones before, between and after them.
 func TestRevisions(t *testing.T) {
 	for _, r := range []string{

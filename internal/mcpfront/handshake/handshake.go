@@ -196,5 +196,5 @@ func (o *Memory) Said() []byte {
 func (o *Memory) Elicits() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.done && o.agreed.Elicits() && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
+	return o.done && o.agreed.Elicits() && mcpraw.AsksByForm(mcpraw.At(o.initialize, "/capabilities"))
 }

@@ -82,7 +82,7 @@ func inputRequired(id string, question []byte, state string) []byte {
 
 // InRequest reports whether the client can be asked in the answer to a request.
 func (p *Params) InRequest() bool {
-	return p.Revision().Stateless() && mcpraw.At(p.MetaValue(say.MetaCapabilities), "/elicitation") != nil
+	return p.Revision().Stateless() && mcpraw.AsksByForm(p.MetaValue(say.MetaCapabilities))
 }
 
 // AsksInRequest is [Params.InRequest] for the client of any message.
@@ -92,7 +92,7 @@ func AsksInRequest(f *frames.Frame) bool {
 	}
 	params, err := f.Bytes(f.Params, MaxParams)
 	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
+		mcpraw.AsksByForm(mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)))
 }
 
 // againState begins the requestState of the question of [AskAgain]; againID names the question.
