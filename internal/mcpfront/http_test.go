@@ -387,6 +387,12 @@ func TestSessionIsOverInTheHandshake(t *testing.T) {
 // TestRefusedSessionLosesNoAnswer: a tool server that has forgotten a session refuses the requests of it one by one. A call that it has
 // still answers gets its answer, one that it refuses was not sent, and one that comes in between goes to the next session.
 func TestRefusedSessionLosesNoAnswer(t *testing.T) {
+	for status, said := range map[int]string{404: "", 400: `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}`} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) { testRefusedSession(t, status, said) })
+	}
+}
+
+func testRefusedSession(t *testing.T, status int, said string) {
 	var mu sync.Mutex
 	sessions, calls := 0, map[string]int{}
 	came, late := make(chan string, 8), make(chan struct{})
@@ -416,7 +422,8 @@ func TestRefusedSessionLosesNoAnswer(t *testing.T) {
 			<-late
 		}
 		if first && id != "1" {
-			w.WriteHeader(http.StatusNotFound)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, said)
 			return
 		}
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, id)
@@ -433,7 +440,7 @@ func TestRefusedSessionLosesNoAnswer(t *testing.T) {
 	call("2")
 	<-came
 	<-came
-	fronttest.Has(t, h.Call("4", "charge", `{"n":4}`), "not sent", "404")
+	fronttest.Has(t, h.Call("4", "charge", `{"n":4}`), "not sent", fmt.Sprint(status))
 	call("5")
 	close(late)
 	for range 3 {
@@ -441,7 +448,7 @@ func TestRefusedSessionLosesNoAnswer(t *testing.T) {
 		case strings.Contains(got, `"id":1`), strings.Contains(got, `"id":5`):
 			fronttest.Has(t, got, `"result":{"content":[]}`)
 		default:
-			fronttest.Has(t, got, `"id":2`, "not sent", "404")
+			fronttest.Has(t, got, `"id":2`, "not sent", fmt.Sprint(status))
 		}
 	}
 	mu.Lock()

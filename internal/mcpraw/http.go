@@ -29,6 +29,15 @@ var refusals = map[int]bool{
 // the caller must go by the answer and not by the status.
 func Refused(status int) bool { return refusals[status] }
 
+// EndsSession reports whether the refusal of a message that names a session says that the server does not know the session. The protocol's
+// status for that is 404. Servers that are made with the official SDKs, and have been started again, answer 400 and speak of the session,
+// or of a server that is not initialized. Whoever does not begin another session then is refused for ever.
+func EndsSession(status int, said []byte) bool {
+	words := bytes.ToLower(said)
+	return status == http.StatusNotFound ||
+		status == http.StatusBadRequest && (bytes.Contains(words, []byte("session")) || bytes.Contains(words, []byte("not initialized")))
+}
+
 // MaxRefusal is how much of the body of a refusal is read, in bytes.
 const MaxRefusal = 64 << 10
 

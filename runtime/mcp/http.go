@@ -180,12 +180,11 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		e.RetryAfter = after
 		return nil, e
 	}
-	l.mu.Lock()
-	if resp.StatusCode == http.StatusNotFound && l.session != "" {
-		l.dead = true // the server ended the session: the next call makes a new one
-	}
-	l.mu.Unlock()
 	body, err := mcpraw.ReadRefusal(resp.Body)
+	l.mu.Lock()
+	ended := l.session != "" && mcpraw.EndsSession(resp.StatusCode, body)
+	l.dead = l.dead || ended // the next call makes a new session
+	l.mu.Unlock()
 	if err != nil {
 		e := tga.Errorf(tga.ToolError, "HTTP status %s: %w", resp.Status, err)
 		e.RetryAfter = after
@@ -203,7 +202,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		return nil, e
 	}
 	return &answer{refused: fmt.Sprintf("HTTP status %s: %.1024s", resp.Status, bytes.TrimSpace(body)),
-		busy: resp.StatusCode == http.StatusTooManyRequests, after: after}, nil
+		busy: resp.StatusCode == http.StatusTooManyRequests, ended: ended, after: after}, nil
 }
 
 // mine returns m as the answer to request id, or an error if it is not that.

@@ -30,6 +30,7 @@ type endpoint struct {
 	mu       sync.Mutex
 	calls    int
 	sessions int
+	nameless bool     // handshakes begin no sessions
 	notes    []string // bodies of messages that are not requests
 }
 
@@ -85,11 +86,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "initialize":
 		e.mu.Lock()
 		e.sessions++
-		w.Header().Set("Mcp-Session-Id", fmt.Sprint("session-", e.sessions))
+		if !e.nameless {
+			w.Header().Set("Mcp-Session-Id", fmt.Sprint("session-", e.sessions))
+		}
 		e.mu.Unlock()
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"e","version":"1"}}}`, m.ID)
 	case "tools/call":
-		if r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" || !strings.HasPrefix(r.Header.Get("Mcp-Session-Id"), "session-") {
+		if r.Header.Get("Mcp-Protocol-Version") != "2025-11-25" || strings.HasPrefix(r.Header.Get("Mcp-Session-Id"), "session-") == e.nameless {
 			e.t.Errorf("headers %v", r.Header)
 		}
 		e.mu.Lock()
@@ -263,14 +266,29 @@ func TestOneWriteOnAConnectionThatDies(t *testing.T) {
 	}
 }
 
+// TestRefusalsHTTP: a status that refuses a call is its outcome. But a refusal of the session is no word about the call, which is not
+// sent: by the protocol the client begins another session, and the call may be sent in that.
 func TestRefusalsHTTP(t *testing.T) {
+	for _, said := range []string{"go away", "go away: no valid Session ID provided", "go away: Server not initialized"} {
+		for _, nameless := range []bool{false, true} {
+			testRefusals(t, said, nameless)
+		}
+	}
+}
+
+func testRefusals(t *testing.T, said string, nameless bool) {
 	for _, status := range []int{400, 401, 403, 404, 405, 406, 413, 415, 429} {
 		e, s := newEndpoint(t, func(w http.ResponseWriter, _ json.RawMessage) {
-			http.Error(w, "go away", status)
+			http.Error(w, said, status)
 		})
+		e.nameless = nameless
+		ended := !nameless && (status == 404 || status == 400 && said != "go away")
 		r, err := s.Dispatch(t.Context(), testCall("x", "{}"))
-		if err != nil || r.Status != tga.StatusDenied || !strings.Contains(r.ErrorMessage, "go away") {
-			t.Errorf("%d: %+v, %v", status, r, err)
+		switch {
+		case ended && (!errors.Is(err, runtime.ErrNotSent) || !strings.Contains(err.Error(), "go away")):
+			t.Errorf("%d in a session: %+v, %v, want not sent", status, r, err)
+		case !ended && (err != nil || r.Status != tga.StatusDenied || !strings.Contains(r.ErrorMessage, "go away")):
+			t.Errorf("%d, without a session %v: %+v, %v", status, nameless, r, err)
 		}
 		e.mu.Lock()
 		e.call = answerOK
@@ -279,7 +297,7 @@ func TestRefusalsHTTP(t *testing.T) {
 			t.Errorf("after %d: %v", status, err)
 		}
 		calls, sessions := e.count()
-		if want := map[bool]int{true: 2, false: 1}[status == 404]; calls != 2 || sessions != want {
+		if want := map[bool]int{true: 2, false: 1}[ended]; calls != 2 || sessions != want {
 			t.Errorf("%d: %d calls in %d sessions, want 2 in %d", status, calls, sessions, want)
 		}
 	}
@@ -307,10 +325,11 @@ func TestEndedSessionLeavesOthersAlone(t *testing.T) {
 		first <- err
 	}()
 	<-arrived
-	for range 2 {
-		if _, err := s.Dispatch(t.Context(), testCall("x", "{}")); err != nil {
-			t.Error(err)
-		}
+	if _, err := s.Dispatch(t.Context(), testCall("x", "{}")); !errors.Is(err, runtime.ErrNotSent) {
+		t.Errorf("call of a session that the server has ended: %v, want not sent", err)
+	}
+	if _, err := s.Dispatch(t.Context(), testCall("x", "{}")); err != nil {
+		t.Error(err)
 	}
 	close(resume)
 	if err := <-first; err != nil {

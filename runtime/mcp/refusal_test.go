@@ -27,6 +27,7 @@ func TestAnswerInARefusalDecides(t *testing.T) {
 		answered = iota
 		doubt
 		refused
+		sessionOver
 	)
 	for name, c := range map[string]struct {
 		write func(w http.ResponseWriter, id string)
@@ -62,14 +63,18 @@ func TestAnswerInARefusalDecides(t *testing.T) {
 				got := answered
 				switch {
 				case errors.Is(err, runtime.ErrNotSent):
-					t.Fatal("not sent: it arrived")
+					got = sessionOver
 				case err != nil:
 					got = doubt
 				case r.Status == tga.StatusDenied:
 					got = refused
 				}
-				if got != c.want {
-					t.Errorf("%d, want %d: %.300v, %.300v", got, c.want, r, err)
+				want := c.want
+				if want == refused && status == http.StatusNotFound {
+					want = sessionOver // the call may be sent in the next one
+				}
+				if got != want {
+					t.Errorf("%d, want %d: %.300v, %.300v", got, want, r, err)
 				}
 			})
 		}

@@ -22,6 +22,7 @@ type answer struct {
 	fault   capture // the error member
 	refused string
 	busy    bool          // the server refused because it is busy: it may take the same request later
+	ended   bool          // the server refused because it has ended the session
 	after   time.Duration // Retry-After of a server that refused
 }
 
@@ -31,9 +32,12 @@ type answer struct {
 // From the second attempt on, a refusal says only that this attempt did nothing. An earlier
 // attempt may have run, and to record the refusal as the call's effect would end that doubt with
 // a guess. So such a refusal is ErrNotSent, and in the ledger the earlier attempt stays in doubt.
+//
+// A server that has ended the session says nothing about the call. It wants the call in a new
+// session, so this refusal too is ErrNotSent: as the effect it would answer each repeat of the key.
 func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	switch {
-	case a.refused != "" && attempt > 1:
+	case a.refused != "" && (attempt > 1 || a.ended):
 		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", clip.Runes(a.refused, mcpanswer.MaxMessage)))
 		e.RetryAfter = a.after
 		return runtime.Reply{}, e

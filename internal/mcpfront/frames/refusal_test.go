@@ -36,6 +36,7 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 		"answer that two parsers read differently": {`{"jsonrpc":"2.0","id":1,"result":{"content":[]},"Result":{}}`, 0, lost},
 		"another's id":      {fault("999", 0), 0, refused},
 		"no id":             {fault("null", 0), 0, refused},
+		"no such session":   {`{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`, 0, refused},
 		"nothing":           {"", 0, refused},
 		"a page for people": {"<p>" + strings.Repeat("x", mcpraw.MaxRefusal), 0, refused},
 	} {
@@ -72,7 +73,7 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 					case <-time.After(20 * time.Second):
 						t.Fatal("nothing is heard")
 					}
-					ends := status == http.StatusNotFound && session != ""
+					ends := session != "" && (status == http.StatusNotFound || status == http.StatusBadRequest && name == "no such session")
 					select {
 					case <-up.Done():
 						if !ends {

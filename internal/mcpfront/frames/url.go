@@ -364,13 +364,13 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		return
 	}
 	after := httpcall.RetryAfter(resp.Header, time.Now())
+	said, err := mcpraw.ReadRefusal(resp.Body)
 	r.mu.Lock()
-	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
+	ended := r.session != "" && mcpraw.EndsSession(resp.StatusCode, said)
 	r.mu.Unlock()
 	if ended {
 		defer r.expire(errors.New("the tool server ended the session"))
 	}
-	said, err := mcpraw.ReadRefusal(resp.Body)
 	if err != nil {
 		r.lost(id, method, fmt.Sprintf("HTTP status %s: %v", resp.Status, err), after)
 		return
