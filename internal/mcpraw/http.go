@@ -62,12 +62,24 @@ const (
 	maxSSEField = 1 << 10 // how much of a field other than data is kept
 )
 
-// NewTransport makes a transport that writes each request at most once. Use it without
-// http.Client, which would follow redirects.
-func NewTransport() *http.Transport {
+// Transport writes each request at most once. Use it without http.Client, which would follow
+// redirects.
+type Transport struct{ *http.Transport }
+
+// RoundTrip asks for an answer that is not compressed: its bytes are kept as they come. A request that says nothing of it lets the
+// server compress as it likes.
+func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("Accept-Encoding") == "" {
+		req.Header.Set("Accept-Encoding", "identity")
+	}
+	return t.Transport.RoundTrip(req)
+}
+
+// NewTransport makes a [Transport].
+func NewTransport() Transport {
 	var only1 http.Protocols
 	only1.SetHTTP1(true)
-	return &http.Transport{
+	return Transport{&http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout,
 		// One connection for each message. A server may close a kept connection just when a call
@@ -75,10 +87,21 @@ func NewTransport() *http.Transport {
 		DisableKeepAlives:  true,
 		DisableCompression: true, // the answer's bytes are kept as the server sent them
 		Protocols:          &only1,
-	}
+	}}
 }
 
 var sseData = []byte("data:")
+
+// EventReader returns a reader of the lines of a stream of server-sent events. A byte order mark before the first line is not part
+// of the line.
+func EventReader(body io.Reader) *bufio.Reader {
+	in := bufio.NewReaderSize(body, 64<<10)
+	const mark = "\ufeff"
+	if start, _ := in.Peek(len(mark)); string(start) == mark { // an error of Peek comes again
+		_, _ = in.Discard(len(mark))
+	}
+	return in
+}
 
 // ReadEventLine reads one line of a stream of server-sent events, which ends in LF or CR LF. It
 // passes the value of a data field to add, in parts and without the line end, and calls first

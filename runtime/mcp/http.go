@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -38,7 +37,7 @@ type httpLink struct {
 	limit   int64
 	log     *slog.Logger
 	heard   func(method string) // called for each notification of the server
-	rt      *http.Transport
+	rt      mcpraw.Transport
 
 	next atomic.Int64
 	ctx  context.Context // ends with close, or with the Server
@@ -219,7 +218,7 @@ func (l *httpLink) mine(m *message, id int64) (*answer, error) {
 // events reads a stream of server-sent events until the answer to request id. The data of an
 // event is scanned as it arrives and may have any length.
 func (l *httpLink) events(ctx context.Context, id int64, body io.Reader) (*answer, error) {
-	in := bufio.NewReaderSize(body, 64<<10)
+	in := mcpraw.EventReader(body)
 	m := newMessage(l.limit)
 	for {
 		empty, err := mcpraw.ReadEventLine(in, m.line, m.add, nil)

@@ -68,6 +68,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer x" {
 		e.t.Errorf("%s without the configured header", r.Method)
 	}
+	if got := r.Header.Get("Accept-Encoding"); got != "identity" { // without it the server may compress its answer
+		e.t.Errorf("%s that accepts the encoding %q", r.Method, got)
+	}
 	if r.Method == http.MethodDelete {
 		if got := r.Header.Get("Mcp-Protocol-Version"); got != "2025-11-25" {
 			e.t.Errorf("a DELETE of revision %q", got)

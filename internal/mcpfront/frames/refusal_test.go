@@ -90,12 +90,17 @@ func TestAnswerInARefusalIsHandedOn(t *testing.T) {
 	}
 }
 
-// TestOneExchangeHasOneEnd: the answer in a stream is too long. The end of the stream does not end the request a second time, when another
-// request may have its id.
+// TestOneExchangeHasOneEnd: the answer in a stream is too long, or is in an array. The end of the stream does not end the request a second
+// time, when another request may have its id.
 func TestOneExchangeHasOneEnd(t *testing.T) {
+	testOneEnd(t, `{"jsonrpc":"2.0","id":1,"result":{"a":"`+strings.Repeat("x", 4096)+`"}}`, true)
+	testOneEnd(t, `[{"jsonrpc":"2.0","id":1,"result":{}}]`, false)
+}
+
+func testOneEnd(t *testing.T, event string, bad bool) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, `data: {"jsonrpc":"2.0","id":1,"result":{"a":"`+strings.Repeat("x", 4096)+`"}}`+"\n\n")
+		_, _ = io.WriteString(w, "data: "+event+"\n\n")
 	}))
 	defer srv.Close()
 	got := make(chan *Frame, 2)
@@ -104,7 +109,7 @@ func TestOneExchangeHasOneEnd(t *testing.T) {
 	if err := up.Write(&Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}); err != nil {
 		t.Fatal(err)
 	}
-	if f := <-got; f.Bad == "" || string(f.RawID) != "1" {
+	if f := <-got; f.Bad == "" == bad || string(f.RawID) != "1" {
 		t.Errorf("%+v", f)
 	}
 	up.(*remote).open.Wait()

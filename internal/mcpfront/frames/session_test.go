@@ -89,10 +89,14 @@ func TestRequestAfterTheHandshakeComesAfterIt(t *testing.T) {
 }
 
 // TestEachRequestOfASessionNamesItsRevision: from the end of the handshake on, every HTTP request names the revision that was agreed on, the
-// GET of the stream and the DELETE of the session as well. A tool server may refuse one without it.
+// GET of the stream and the DELETE of the session as well. A tool server may refuse one without it. Each wants an answer that is not
+// compressed: if it said nothing of it, the tool server might compress.
 func TestEachRequestOfASessionNamesItsRevision(t *testing.T) {
 	got := make(chan string, 8)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if plain := r.Header.Get("Accept-Encoding"); plain != "identity" {
+			t.Errorf("%s that accepts the encoding %q", r.Method, plain)
+		}
 		got <- r.Method + " " + r.Header.Get("Mcp-Protocol-Version")
 		if r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusMethodNotAllowed)

@@ -52,6 +52,15 @@ func (p *place) field(line []byte) {
 	}
 }
 
+// pause is how long to wait with a GET after so many that failed one after another. The tool server's wish is kept, and is not doubled: it
+// may be an hour.
+func (p *place) pause(failed int) time.Duration {
+	if failed == 0 {
+		return cmp.Or(p.retry, listenPause)
+	}
+	return max(p.retry, listenPause<<failed)
+}
+
 // passed is called at the end of an event.
 func (p *place) passed() { p.id, p.kind = p.next, "" }
 
@@ -66,7 +75,7 @@ func (r *remote) follow(ctx context.Context, id []byte, method string, body io.R
 	err := r.events(body, id, &at)
 	for failed := 0; err != nil && at.id != "" && id != nil && method != "" && r.handshake() != "" && failed < resumeTries; failed++ {
 		select {
-		case <-time.After(cmp.Or(at.retry, listenPause) << failed):
+		case <-time.After(at.pause(failed)):
 		case <-ctx.Done():
 			return err
 		}

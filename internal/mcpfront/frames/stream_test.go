@@ -28,6 +28,7 @@ func TestBrokenStreamIsFollowed(t *testing.T) {
 	}{
 		"the server ends it at once": {"2025-11-25", primed, []string{"id: b\n" + answer}, []string{"a"}, false},
 		"in several parts":           {"2025-11-25", primed, []string{"id: b\ndata:\n\n", "id: c\n: ok\n\n", answer}, []string{"a", "b", "c"}, false},
+		"it begins with a mark":      {"2025-11-25", "\ufeff" + primed, []string{"\ufeff" + answer}, []string{"a"}, false},
 		"an event is cut":            {"2025-06-18", primed + "id: b\ndata: {\"jsonrpc\"", []string{answer}, []string{"a"}, false},
 		"the rest is not there":      {"2025-11-25", primed, []string{""}, []string{"a"}, true},
 		"an id that no header can":   {"2025-11-25", "id: a\x01\ndata: \n\n", nil, nil, true},
@@ -72,6 +73,26 @@ func TestBrokenStreamIsFollowed(t *testing.T) {
 				t.Errorf("%d POSTs, GETs behind %q, want those behind %q", posts, after, c.after)
 			}
 		})
+	}
+}
+
+// TestPauseThatTheToolServerAsksFor: a GET comes as soon as the tool server asks for, and no sooner, also after GETs that failed.
+func TestPauseThatTheToolServerAsksFor(t *testing.T) {
+	for _, c := range []struct{ retry, want string }{
+		{"", "1s 2s 4s 8s"}, {"0", "100ms 2s 4s 8s"}, {"3000", "3s 3s 4s 8s"}, {"20000", "20s 20s 20s 20s"},
+		{"3600001", "1h0m0s 1h0m0s 1h0m0s 1h0m0s"}, {"soon", "1s 2s 4s 8s"}, {"-5", "1s 2s 4s 8s"},
+	} {
+		var at place
+		if c.retry != "" {
+			at.field([]byte("retry: " + c.retry))
+		}
+		var got []string
+		for failed := range resumeTries {
+			got = append(got, at.pause(failed).String())
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("retry %q: pauses of %s, want %s", c.retry, s, c.want)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package frames
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -38,7 +37,7 @@ type remote struct {
 	Endpoint
 	frames  *Frames // limits of what arrives
 	deliver func(*Frame)
-	rt      *http.Transport
+	rt      mcpraw.Transport
 
 	life context.Context
 	end  context.CancelFunc
@@ -347,14 +346,18 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 // array delivers the messages of a response that is an array. The exchange is over, so the request is lost if its answer is not
 // among them.
 func (r *remote) array(id []byte, method string, f *Frame) {
-	answered := false
+	if !r.spread(id, f) {
+		r.lost(id, method, "its response is an array without the answer, or too long", 0)
+	}
+}
+
+// spread delivers the messages of an array. It reports whether the answer to the request with that id is among them.
+func (r *remote) spread(id []byte, f *Frame) (answered bool) {
 	for _, e := range Split(f) {
 		answered = answered || e.IsAnswer() && Answers(e.RawID, id)
 		r.hand(e)
 	}
-	if !answered {
-		r.lost(id, method, "its response is an array without the answer, or too long", 0)
-	}
+	return answered
 }
 
 // refusal reads why the endpoint did not accept a message.
@@ -396,7 +399,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 // events delivers the messages of a stream. With an id it returns nil once the answer to that id
 // came, or a message of that id that does not pass: both end the exchange. Otherwise it returns an error when the stream ends.
 func (r *remote) events(body io.Reader, id []byte, at *place) error {
-	in := bufio.NewReaderSize(body, 64<<10)
+	in := mcpraw.EventReader(body)
 	b := r.frames.begin()
 	for {
 		empty, err := mcpraw.ReadEventLine(in, func() error {
@@ -406,9 +409,14 @@ func (r *remote) events(body io.Reader, id []byte, at *place) error {
 			return b.add([]byte("\n"))
 		}, b.add, at.field)
 		if empty && !b.blank {
-			if f := b.end(); at.isAside(f) {
+			switch f := b.end(); {
+			case at.isAside(f):
 				f.Close()
-			} else {
+			case id != nil && f.Bad == "" && f.Batch:
+				if r.spread(id, f) {
+					return nil
+				}
+			default:
 				mine := id != nil && (f.Bad != "" || f.IsAnswer()) && Answers(f.RawID, id)
 				r.hand(f)
 				if mine {
