@@ -45,6 +45,20 @@ func TestLongMessagesStream(t *testing.T) {
 	}
 }
 
+// TestBadMessageBehindBlanksIsDropped: a client may read a message of the tool server's that does not pass, and take it for an answer that
+// was recorded. That holds too if blanks or a byte order mark stand before it. Other noise passes.
+func TestBadMessageBehindBlanksIsDropped(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	for _, blanks := range []string{"", " ", `\t`, `\r`, ` \r`, `\ufeff`, "hello "} {
+		h.Ask("1", "say", `{"line":"`+blanks+`{\"result\":{},\"Result\":{},\"id\":1}"}`)
+		if got := strings.Join(h.Said, "\n"); strings.Contains(got, "Result") != (blanks == "hello ") {
+			t.Errorf("behind %q: the client hears %q", blanks, got)
+		}
+	}
+}
+
 // TestBadFramesFromEitherSide: after 10,000 lines of noise and malformed messages from each side
 // the shim still works, and none of them was sent ungoverned.
 func TestBadFramesFromEitherSide(t *testing.T) {

@@ -104,7 +104,7 @@ func (c *conv) noise(f *frames.Frame) {
 			return
 		}
 	}
-	if first := bytes.TrimLeft(f.Head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
+	if first := bytes.TrimLeft(f.Head, " \t\r\n\ufeff"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
 		c.toClient(f)
 		return
 	}

@@ -153,10 +153,14 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frames.Frame) [][]byte 
 		return [][]byte{say(`,"error":`, append(b, '}'))}
 	}
 	if f.Bad != "" || f.Batch {
-		if f.RawID == nil {
-			f.RawID = []byte("null")
+		code, why := mcpraw.CodeInvalidRequest, f.Bad
+		switch {
+		case f.Batch:
+			f.RawID, why = []byte("null"), "it is an array of messages"
+		case f.RawID == nil:
+			f.RawID, code = []byte("null"), mcpraw.CodeParse
 		}
-		return refuse(&ownFault{code: mcpraw.CodeInvalidRequest, words: "the message is not understood: " + f.Bad})
+		return refuse(&ownFault{code: code, words: "the message is not understood: " + why})
 	}
 	if !f.IsRequest() {
 		return nil

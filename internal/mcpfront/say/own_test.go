@@ -189,13 +189,15 @@ func TestOwnToolsLook(t *testing.T) {
 		`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"in_doubt"}}`,
 		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge"}}`,
 		`{"jsonrpc":"2.0","id":8,"method":"no/such"}`,
-		`{"jsonrpc":"2.0","id":9,"method":"ping","Method":"x"}`, ``,
+		`{"jsonrpc":"2.0","id":9,"method":"ping","Method":"x"}`,
+		`{"jsonrpc"`, `[{"jsonrpc":"2.0","id":10,"method":"ping"}]`, ``,
 	}, "\n")
 	if err := Serve(t.Context(), c, strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	wants := []string{`"protocolVersion":"2025-03-26"`, `"name":"in_doubt"`, id, `"structuredContent":{"trace_id":"` + id, `"ok":true`, `"traces":[`, "there is no tool charge", `-32601`, `-32600`}
+	wants := []string{`"protocolVersion":"2025-03-26"`, `"name":"in_doubt"`, id, `"structuredContent":{"trace_id":"` + id, `"ok":true`, `"traces":[`, "there is no tool charge", `-32601`, `-32600`,
+		`"id":null,"error":{"code":-32700`, `"id":null,"error":{"code":-32600,"message":"the message is not understood: it is an array of messages"}`}
 	if len(lines) != len(wants) {
 		t.Fatalf("%d answers, want %d:\n%s", len(lines), len(wants), out.String())
 	}
