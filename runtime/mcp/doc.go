@@ -20,6 +20,7 @@
 //
 //	one write  a call is written at most once; nothing reconnects    [link.exchange]    TestOneWriteOnAConnectionThatDies
 //	not sent   ErrNotSent only if no byte of the call was written    [link.exchange]    TestNotSent, TestDoubt
+//	not run    or if the server says that it has not begun the call  [answer.reply]     TestRefusalsHTTP, TestCallThatWaitsForAURLHasNotRun
 //	exact      no digit of arguments or result changes               [mcpraw.Scanner]   TestNumbersSurvive
 //	later      a later attempt's refusal ends no earlier doubt        [answer.reply]     TestLaterAttemptThatFailsEndsNoDoubt
 //	final      only a final result is an effect                      [answer.reply]     TestReplies
