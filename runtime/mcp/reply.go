@@ -106,7 +106,8 @@ func read(said mcpanswer.Answer, c *capture, attempt uint32) (runtime.Reply, err
 			return runtime.Reply{}, notSent("the server refused this attempt: %s", said.Why)
 		}
 	case mcpraw.WantsURL:
-		return runtime.Reply{}, notSent("the server has not run this attempt: %s", said.Why)
+		// Nobody at this end can open it. The code keeps the call from being tried again at once, and from counting as a failure of the server.
+		return runtime.Reply{}, tga.Errorf(tga.ValidationError, "%w", notSent("the server has not run this attempt: %s", said.Why))
 	default:
 		return runtime.Reply{}, fmt.Errorf("the reply does not say what happened: %s", said.Why)
 	}

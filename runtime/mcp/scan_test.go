@@ -90,11 +90,11 @@ func TestReplies(t *testing.T) {
 }
 
 // TestCallThatWaitsForAURLHasNotRun: the server says that a person must open a URL before it runs the call. As an effect, that would
-// answer each repeat of the call's key.
+// answer each repeat of the call's key. It is not tried again at once, and is no failure of the server: the code says so to the retry and to the breaker.
 func TestCallThatWaitsForAURLHasNotRun(t *testing.T) {
 	for _, attempt := range []uint32{1, 2} {
 		r, err := answerOf(`{"id":1,"error":{"code":-32042,"message":"sign in"}}`).reply(attempt)
-		if !errors.Is(err, runtime.ErrNotSent) || !strings.Contains(err.Error(), "sign in") {
+		if !errors.Is(err, runtime.ErrNotSent) || !errors.Is(err, tga.ValidationError) || !strings.Contains(err.Error(), "sign in") {
 			t.Errorf("attempt %d: %+v, %v", attempt, r, err)
 		}
 	}
