@@ -280,6 +280,9 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	} else {
 		d.log.Info("listening", "socket", o.Socket, "store", o.URL, "version", d.version)
 	}
+	if n, known := listen.Room(); known && n < limits.Connections {
+		d.log.Warn("the process may have too few files open (ulimit -n) for as many connections as limits.connections says", "room_for", n, "connections", limits.Connections)
+	}
 	for drained := false; err == nil && !drained; {
 		select {
 		case <-ctx.Done():
@@ -319,7 +322,9 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 		err = nil
 	}
 	if err != nil {
-		d.log.Error("the open traces cannot be read", "error", err)
+		if ctx.Err() == nil {
+			d.log.Error("the open traces cannot be read", "error", err)
+		}
 		return err
 	}
 	inDoubt, bad := 0, 0

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -94,6 +95,39 @@ func TestConnectionsLeaveFilesForOthers(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestNoRoomForAnyConnection: a process with so few files that each connection would be closed says so at once.
+func TestNoRoomForAnyConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []uint64{0, 1, 2} { // 0: not even the file that Room opens
+		few := was
+		few.Cur = nextFile(t) + more
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- HTTP(&http.Server{Handler: http.NotFoundHandler()}, l) }()
+		select {
+		case err = <-served:
+		case <-time.After(5 * time.Second):
+			err = errors.New("it serves")
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "too few for any connection") {
+			t.Errorf("%d files more than there are: %v", more, err)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package listen
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
+	"os"
 	"syscall"
 )
 
@@ -16,7 +18,28 @@ import (
 //
 // HTTP keeps a quarter of the files that the process may have open free of connections. A store stops if its log cannot
 // make its next file, so without this a client could end the calls of all others by opening many connections.
-func HTTP(srv *http.Server, l net.Listener) error { return srv.Serve(patient{l, fileLimit()}) }
+//
+// If no connection would be taken for that reason, HTTP returns an error at once.
+func HTTP(srv *http.Server, l net.Listener) error {
+	if n, known := Room(); known && n < 1 {
+		return fmt.Errorf("this process may have %d files open (ulimit -n): that is too few for any connection", fileLimit())
+	}
+	return srv.Serve(patient{l, fileLimit()})
+}
+
+// Room is how many connections a server that begins now can have; known is false if that is not known.
+func Room() (n int, known bool) {
+	f, err := os.Open(string(os.PathSeparator))
+	if errors.Is(err, syscall.EMFILE) {
+		return 0, true
+	}
+	if err != nil {
+		return 0, false
+	}
+	next := uint64(f.Fd()) // the lowest free number
+	files := fileLimit()
+	return max(int(min(files-files/4, math.MaxInt32))-int(next), 0), f.Close() == nil && files > 0
+}
 
 type patient struct {
 	net.Listener
