@@ -88,7 +88,7 @@ const (
 	discarded = 64 << 20
 )
 
-// readBody reads a request's body, limited in size and time, and passes all of it through the
+// readBody reads a request's body, limited in size, and in time by [Daemon.ServeHTTP], and passes all of it through the
 // gate. So the code after it never sees text that two parsers could read differently.
 func (q *request) readBody() error {
 	limits := q.d.conf().Limits
@@ -97,16 +97,12 @@ func (q *request) readBody() error {
 		q.refused = true
 		return tga.Errorf(tga.LimitExceeded, "the body has %d bytes: the limit is %d", q.r.ContentLength, most)
 	}
-	control := http.NewResponseController(q.w)
-	if err := control.SetReadDeadline(time.Now().Add(limits.BodyTimeout.D)); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
-	}
 	raw, err := q.readAll(most)
 	if err != nil {
 		return err
 	}
-	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
+	if err := http.NewResponseController(q.w).SetReadDeadline(time.Time{}); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "end the bound of the body's time: %w", err)
 	}
 	if len(raw) == 0 {
 		return nil

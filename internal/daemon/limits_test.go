@@ -219,10 +219,17 @@ func TestBatchAndPageLimits(t *testing.T) {
 // TestSlowRequestsEnd: who does not send a header, or a body, is not waited for.
 func TestSlowRequestsEnd(t *testing.T) {
 	for name, c := range map[string]struct{ limit, sent, want string }{
-		"header": {"header_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost:", ""},
-		"body":   {"body_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost: tgad\r\nTgad-Client: slow\r\nContent-Length: 10\r\n\r\n{", "422"},
-		"idle":   {"idle_timeout", "GET /healthz HTTP/1.1\r\nHost: tgad\r\n\r\n", "200"},
-		"long":   {"idle_timeout", "GET /healthz HTTP/1.1\r\nHost: tgad\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n", "431"},
+		"header":                     {"header_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost:", ""},
+		"body":                       {"body_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost: tgad\r\nTgad-Client: slow\r\nContent-Length: 10\r\n\r\n{", "422"},
+		"no body of a question":      {"body_timeout", "GET /v1/traces HTTP/1.1\r\nHost: tgad\r\nTgad-Client: slow\r\nContent-Length: 10\r\n\r\n{", "422"},
+		"no body of a stream":        {"body_timeout", "GET /v1/log?follow=1 HTTP/1.1\r\nHost: tgad\r\nTgad-Client: slow\r\nTransfer-Encoding: chunked\r\n\r\n", "422"},
+		"no body of no route":        {"body_timeout", "POST /v1/nothing HTTP/1.1\r\nHost: tgad\r\nTgad-Client: slow\r\nContent-Length: 10\r\n\r\n{", "404"},
+		"no body of no method":       {"body_timeout", "PUT /livez HTTP/1.1\r\nHost: tgad\r\nContent-Length: 10\r\n\r\n{", "405"},
+		"no body of nobody":          {"body_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost: tgad\r\nContent-Length: 10\r\n\r\n{", "422"},
+		"no body of another host":    {"body_timeout", "POST /v1/tool-calls HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", "421"},
+		"no body that is waited for": {"body_timeout", "POST /v1/nothing HTTP/1.1\r\nHost: tgad\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n", "404"},
+		"idle":                       {"idle_timeout", "GET /healthz HTTP/1.1\r\nHost: tgad\r\n\r\n", "200"},
+		"long":                       {"idle_timeout", "GET /healthz HTTP/1.1\r\nHost: tgad\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n", "431"},
 	} {
 		// One limit at a time: on a busy machine another one could end the request first.
 		b := start(t, "[limits]\n"+c.limit+" = \"20ms\"\n")

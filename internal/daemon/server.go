@@ -239,6 +239,14 @@ func (d *Daemon) noRoute(w http.ResponseWriter, r *http.Request) {
 // their body, and the second in plain text.
 func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server", "tgad/"+d.version)
+	if r.ContentLength != 0 {
+		// The body has its time from here on, also if the request is refused: net/http reads the rest of a body before it
+		// writes an answer, so without the bound a client that does not send it would hold the connection for ever.
+		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.conf().Limits.BodyTimeout.D)); err != nil {
+			(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err))
+			return
+		}
+	}
 	if refusal := connectionOf(r.Context()).refusal; refusal != nil {
 		w.Header().Set("Connection", "close")
 		(&request{d: d, w: w, r: r}).refuse(refusal)
@@ -340,7 +348,7 @@ func (d *Daemon) admit(q *request, rt *route) error {
 			return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
 		}
 	}
-	if q.r.Method == http.MethodGet {
+	if q.r.ContentLength == 0 {
 		return nil
 	}
 	return q.readBody()
