@@ -338,6 +338,12 @@ func (q *request) follow(s *stream, after uint64, each func(chain.Leaf) (more bo
 		cancel()
 		<-gone
 	}()
+	if s != nil {
+		// The header goes out now: from when it has it, the client knows that it will see what is appended.
+		if err := s.control.Flush(); err != nil {
+			return errors.Join(errNobodyWaits, err)
+		}
+	}
 	life := time.NewTicker(signOfLife)
 	defer life.Stop()
 	changed := q.d.reloads.rolesChange()

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,6 +87,35 @@ func TestLogHasNoGap(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
+}
+
+// TestStreamBeginsAtOnce: the header of a stream does not wait for its first line, so a client that has it knows that it
+// will see what is appended from then on.
+func TestStreamBeginsAtOnce(t *testing.T) {
+	b := start(t, "")
+	for _, path := range []string{"/v1/log?follow=1&after=newest", "/v1/log?follow=1&after=newest&changes=1"} {
+		c, err := net.Dial("unix", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(signOfLife / 2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: tgad\r\nTgad-Client: x\r\n\r\n", path); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if _, err := b.client.Call(t.Context(), charge(path)); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "cursor") {
+			t.Errorf("%s: the first line is %q, %v", path, line, err)
+		}
+	}
 }
 
 // TestFollowATrace sees each entry once, with its artifact byte for byte, and ends with
