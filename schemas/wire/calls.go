@@ -123,7 +123,7 @@ type Begun struct {
 	Attempt  uint32 `json:"attempt,omitempty"`
 	Permit   string `json:"permit,omitempty"`
 	// SendWithinMS is how many milliseconds after its begin request the executor may start the
-	// send at the latest, by its own monotonic clock. It is absent if nothing may be sent.
+	// send at the latest, by the larger of its own monotonic and wall time. It is absent if nothing may be sent.
 	SendWithinMS   int64  `json:"send_within_ms,omitempty"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Args are the arguments to send, byte for byte: the canonical form that was digested.

@@ -23,6 +23,15 @@ export class NotSent extends Error {
 /** Symbol.asyncDispose, for a Node that does not have it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? (Symbol.for('Symbol.asyncDispose') as typeof Symbol.asyncDispose);
 
+/** A reading of the monotonic and of the wall clock, in milliseconds. */
+export type Clocks = readonly [monotonic: number, wall: number];
+
+/**
+ * The clocks now. The monotonic one stands still on many systems while the machine sleeps, and the wall clock can
+ * be set back: of two readings the larger difference counts.
+ */
+export const clocks = (): Clocks => [performance.now(), Date.now()];
+
 /**
  * What the daemon answered to a begin. Send only if the standing is 'send', and send only once. With 'serve'
  * `call` has the recorded answer. The others are wait, needs_approval, denied, conflict and in_doubt.
@@ -46,13 +55,13 @@ export class Begun implements AsyncDisposable {
   private result: Result;
   private readonly within: number | undefined;
 
-  /** `beginId` is your name of this begin; `asked` is when it was asked, by performance.now(). */
+  /** `beginId` is your name of this begin; `asked` is when it was asked. */
   constructor(
     private readonly wires: Wires,
     private readonly waiting: Waiting,
     answer: string,
     readonly beginId: string,
-    private readonly asked: number,
+    private readonly asked: Clocks,
   ) {
     const own = members(answer);
     const [call, cause, args] = [own.get('call') ?? '{}', own.get('cause'), own.get('args')];
@@ -85,7 +94,8 @@ export class Begun implements AsyncDisposable {
 
   /** Whether it is too late to send. Ask this last, directly before you send. If it is too late, report `notSent`. */
   late(): boolean {
-    return this.within !== undefined && performance.now() - this.asked >= this.within;
+    const now = clocks();
+    return this.within !== undefined && Math.max(now[0] - this.asked[0], now[1] - this.asked[1]) >= this.within;
   }
 
   /** Throws why the call may not be sent and has no record; returns where the standing is send or serve. */

@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { Begun, lastWord, unreported } from './begun.js';
+import { Begun, clocks, lastWord, unreported } from './begun.js';
 import { StateChecksumMismatch } from './codes.js';
 import { type Asked, type Unheard, type Waiting, Wires, firstPause, longestPause } from './exchange.js';
 import { entries, follow, log } from './follow.js';
@@ -81,7 +81,7 @@ export class Client {
   private async begun(asked: Asked, beginId: string, waiting: Waiting, unheard: Unheard = { may: false }, wires = this.wires): Promise<Begun> {
     const end = performance.now() + waiting.timeoutMs;
     for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
-      const at = performance.now();
+      const at = clocks();
       const answer = await wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - performance.now(), 1) }, unheard);
       const begun = new Begun(wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
       if (begun.standing === 'wait') unheard.may = false;

@@ -198,7 +198,7 @@ export interface Begun {
   barred?: boolean;
   attempt?: number;
   permit?: Secret;
-  /** with standing send: the send begins at most so long after the begin was asked, by the executor's own monotonic clock; else the permit goes back with not-sent */
+  /** with standing send: the send begins at most so long after the begin was asked, by the larger of the executor's own monotonic and wall time; else the permit goes back with not-sent */
   send_within_ms?: number;
   idempotency_key?: Key;
   /** the arguments to send, byte for byte: the canonical form that was digested */

@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from datetime import datetime, timedelta, timezone
-from typing import Any, Dict, List, Mapping, Optional, Union, cast
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._codes import StateChecksumMismatch
@@ -100,6 +100,12 @@ def call(texts: Mapping[str, str], timeout: float) -> Steps[Result]:
     return Result((yield from exchange(post("/v1/tool-calls", texts), timeout)))
 
 
+def clocks() -> Tuple[float, float]:
+    """The monotonic and the wall clock. The first stands still on many systems while the machine sleeps, and the
+    second can be set back: of two such readings the larger difference counts."""
+    return time.monotonic(), time.time()
+
+
 def begin(texts: Mapping[str, str], begin_id: str, timeout: float, unheard: Unheard) -> Steps[Dict[str, Any]]:
     """Asks for permission to send a call, and asks again while another executor executes it. Whenever it is
     left, `unheard` says whether the call may have been permitted."""
@@ -107,8 +113,8 @@ def begin(texts: Mapping[str, str], begin_id: str, timeout: float, unheard: Unhe
     end = time.monotonic() + timeout
     pause = FIRST_PAUSE
     while True:
-        asked = time.monotonic()
-        answer = members((yield from unheard.watch(exchange(request, max(end - asked, 0.001)))))
+        asked = clocks()
+        answer = members((yield from unheard.watch(exchange(request, max(end - asked[0], 0.001)))))
         cause, result, args = answer.pop("cause", None), Result(answer.pop("call")), answer.pop("args", None)
         begun: Dict[str, Any] = {name: parse(text) for name, text in answer.items()}
         begun.update(asked=asked, call=result, cause=error_of(cause) if cause else None, args=args, begin_id=begin_id)
