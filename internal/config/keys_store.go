@@ -120,7 +120,7 @@ var storeRows = []row{
 	{"limits.request_bytes", "16MiB", "Body of one request.", nil},
 	{"limits.body_budget", "a sixteenth of the memory", "Bodies of all requests in memory together, half of it for one uid. Beyond it a request is answered 503.", nil},
 	{"limits.artifact_bytes", "8MiB", "Canonical form of one artifact. The call of a request may have 1 KiB more.", nil},
-	{"limits.answer_bytes", "64MiB", "What is kept of a tool's answer. A longer one is kept as its digest.", nil},
+	{"limits.answer_bytes", "64MiB", "What is kept of a tool's answer. A longer one is kept as its digest. A call takes about four times its answer in memory, and calls add up: on a small machine lower this, or `concurrency`.", nil},
 	{"limits.depth", "128", "Nesting of JSON, at most 128: exports and evidence files take no deeper call.", nil},
 	{"limits.connections", "2048", "Open connections. Beyond three quarters of the files that the process may have open (`ulimit -n`) none is taken.", nil},
 	{"limits.uid_connections", "1024", "Open connections of one uid.", nil},
