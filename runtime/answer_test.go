@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -176,5 +177,104 @@ func TestAnswerWithAttachmentsThatNoStoreTakes(t *testing.T) {
 	}
 	if got, err := b.db.Attachment(t.Context(), chain.AttachStream, stream); err != nil || string(got) != "kept" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// unaskable is an error whose methods panic, as those of a nil pointer do.
+type unaskable struct{ in string }
+
+func (b unaskable) Error() string {
+	if b.in == "Error" {
+		panic("no words")
+	}
+	return "broken"
+}
+
+func (b unaskable) Is(error) bool {
+	if b.in == "Is" {
+		panic("nothing is it")
+	}
+	return false
+}
+
+// TestErrorThatCannotBeReadIsAPanicOfItsCall: an error of a dispatcher whose methods panic, and a panic with such an error
+// as its value, leave the call in doubt, and nothing panics beside it.
+func TestErrorThatCannotBeReadIsAPanicOfItsCall(t *testing.T) {
+	for name, err := range map[string]error{
+		"nil pointer": (*tga.Error)(nil), "in Error": unaskable{"Error"}, "in Is": unaskable{"Is"},
+		"wrapped": fmt.Errorf("tool: %w", unaskable{"Is"}),
+	} {
+		for _, panics := range []bool{false, true} {
+			b := setup(t, park, func(b *bench) { b.opts.Logger = slog.New(slog.DiscardHandler) })
+			b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+				if panics {
+					panic(err)
+				}
+				return ok(`1`), err
+			}
+			res, err := b.call(charge("k"))
+			var caught *runtime.PanicError
+			if !errors.Is(err, tga.EffectInDoubt) || !errors.As(err, &caught) {
+				t.Errorf("%s, panics %v: %v", name, panics, err)
+			}
+			b.wantState(res.TraceID, tga.Executing)
+			b.close()
+		}
+	}
+}
+
+// TestRecoverAllReturnsWhatItsCallsDid: with Options.Repanic the panic of a call comes out of RecoverAll itself, where the
+// program can catch it, and every other trace is recovered. Of a call whose tool ended the goroutine, the result is an error.
+func TestRecoverAllReturnsWhatItsCallsDid(t *testing.T) {
+	for _, end := range []string{"panic", "exit"} {
+		b := setup(t, licence(ledger.DedupeArgs), func(b *bench) {
+			b.opts.Repanic, b.opts.Logger = true, slog.New(slog.DiscardHandler)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+			cancel()
+			return runtime.Reply{}, errReset
+		}
+		var traces []tga.ID
+		for _, key := range []string{"bad", "good"} {
+			req := charge(key)
+			req.TraceID = newID()
+			traces = append(traces, req.TraceID)
+			if _, err := b.rt.Call(ctx, req); !errors.Is(err, tga.EffectInDoubt) {
+				t.Fatal(err)
+			}
+			ctx, cancel = context.WithCancel(t.Context())
+		}
+		b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
+			switch {
+			case c.Key == "good":
+				return ok(`1`), nil
+			case end == "panic":
+				panic("bad")
+			}
+			goruntime.Goexit()
+			return runtime.Reply{}, nil
+		}
+		var all []runtime.Recovered
+		went := func() (went any) {
+			defer func() { went = recover() }()
+			var err error
+			if all, err = b.rt.RecoverAll(t.Context(), 2); err != nil {
+				t.Error(err)
+			}
+			return nil
+		}()
+		if _, ok := went.(*runtime.PanicError); ok != (end == "panic") {
+			t.Errorf("%s: RecoverAll panics with %v", end, went)
+		}
+		for _, r := range all {
+			if bad := r.TraceID == traces[0]; (r.Err != nil) != bad || r.Result.TraceID != r.TraceID {
+				t.Errorf("%s: trace %s: %v, %v", end, r.TraceID, r.Result.State, r.Err)
+			}
+		}
+		b.wantState(traces[0], tga.Executing)
+		b.wantState(traces[1], tga.Completed)
+		cancel()
+		b.close()
 	}
 }

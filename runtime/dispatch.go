@@ -29,7 +29,8 @@ type Call struct {
 }
 
 // Reply is a tool server's answer, whatever it says. The runtime never refuses a reply,
-// because the effect has happened. A dispatcher that has returned a reply must not change it any more.
+// because the effect has happened. It records a copy of Result and Changes that it
+// makes when Dispatch has returned.
 type Reply struct {
 	// Status is tga.StatusSuccess, StatusFailure (the tool reported an error) or
 	// StatusDenied (the server refused this attempt before doing anything). Any other word is recorded as

@@ -52,7 +52,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		// It would use up the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v cannot be the class of an answer: if the attempt reached nobody, call NotSent", f.Class).At("/outcome_class").In(trace)
 	}
-	w := fs.answers.read(l, ByPermit, l.attempts(), f.Reply.own())
+	w := fs.answers.read(l, ByPermit, l.attempts(), f.Reply)
 	if l.state.Terminal() {
 		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}

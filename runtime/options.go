@@ -30,7 +30,7 @@ type Options struct {
 	// in a Dispatcher. The runtime records the panic (of a Dispatch as doubt, with its stack),
 	// logs its stack, and returns it as an error that wraps a [*PanicError]. With Repanic the
 	// runtime then panics again, with that error as the value, out of the method that was
-	// called; in a goroutine of [Runtime.RunTimers] this ends the process. The panic is
+	// called; in a goroutine of [Runtime.RunTimers] or [Runtime.FireTimers] this ends the process. The panic is
 	// only logged if the caller never sees the error of such a part (Policy, Lock, Observe,
 	// Tracer; a Prober, Verifier or Outcome, whose failure is a finding).
 	//

@@ -11,7 +11,8 @@ import (
 // Code of the embedder gets copies, so it may change and keep what it gets. What the run and the store
 // hold is in the log as it was, and must stay equal to it: a call is made of the request, a further
 // attempt sends the call again, and a repeat is compared with both. For the same reason what a caller hands
-// in is copied where the store keeps it in memory. What code of the embedder returns is not its own any more.
+// in is copied where the store keeps it in memory, and so is what code of the embedder returns: a tool's
+// answer that changed between its digest and its write would leave a log that fails every check.
 
 // own returns a copy of a call.
 func (c Call) own() Call {

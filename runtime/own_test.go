@@ -240,3 +240,84 @@ func (f asks) Decide(_ context.Context, a *tga.Artifact) (runtime.Verdict, error
 	f(a)
 	return runtime.Verdict{Decision: tga.NeedsApproval, Rationale: "a person must look at it"}, nil
 }
+
+// TestAnswersThatChangeAreRecordedAsTheyCame: a tool, a prober, a verifier and a redactor that go on writing into what
+// they returned change neither what is recorded nor what is served; setup checks the store at the end.
+func TestAnswersThatChangeAreRecordedAsTheyCame(t *testing.T) {
+	ctx := context.Background()
+	out := [][]byte{[]byte(`{"sent":1}`), []byte(`{"probed":1}`), []byte(`{"evidence":1}`), []byte(`{"verified":1}`), []byte(`{"redacted":1}`)}
+	sent, probed, evidence, verified, redacted := out[0], out[1], out[2], out[3], out[4]
+	changes := []tga.StateChange{{ResourceType: "row", ResourceID: "1", Operation: "create"}}
+	scribbled := func() {
+		for _, b := range out {
+			b[2] = 'x'
+		}
+		changes[0].ResourceID = "2"
+	}
+	b := setup(t, licence(ledger.Probe), func(b *bench) {
+		b.opts.Trust.Prober = func(string, string) runtime.Prober {
+			return probes{runtime.Probed{Answer: ledger.ProbeRan, Reply: runtime.Reply{Status: tga.StatusSuccess, Result: probed}, Evidence: runtime.Evidence{Detail: evidence}}}
+		}
+		b.opts.Trust.Verifier = func(string) runtime.Verifier { return verifies{runtime.Evidence{Detail: verified}} }
+		b.opts.Redact = redacts{redacted}
+	})
+	b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
+		switch c.Key {
+		case "probed":
+			return runtime.Reply{}, errReset
+		case "redacted":
+			return ok(`{"whole":1}`), nil
+		}
+		return runtime.Reply{Status: tga.StatusSuccess, Result: sent, Changes: changes}, nil
+	}
+	want := map[string]string{}
+	for _, key := range []string{"sent", "probed", "redacted"} {
+		want[key] = string(b.mustCall(charge(key)).Value)
+	}
+	want["redacted"] = string(redacted)
+	req := charge("sent")
+	req.Replay = true
+	b.mustCall(req) // verified
+	scribbled()
+	for key, value := range want {
+		if res := b.mustCall(charge(key)); string(res.Value) != value || key == "sent" && res.Changes[0].ResourceID != "1" {
+			t.Errorf("%s: a repeat is served %s, recorded was %s; changes %v", key, res.Value, value, res.Changes)
+		}
+	}
+	kept := 0
+	for a, err := range b.db.Attachments(ctx, chain.AttachBlob, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(a.Value, []byte("x")) && bytes.HasPrefix(a.Value, []byte(`{"x`)) {
+			t.Errorf("evidence was changed: %s", a.Value)
+		}
+		kept++
+	}
+	if kept == 0 {
+		t.Error("no evidence is kept")
+	}
+}
+
+type probes struct{ said runtime.Probed }
+
+func (p probes) Probe(context.Context, runtime.Call) (runtime.Probed, error) { return p.said, nil }
+
+type verifies struct{ evidence runtime.Evidence }
+
+func (v verifies) Verify(context.Context, tga.StateChange) (runtime.Finding, runtime.Evidence, error) {
+	return runtime.Exists, v.evidence, nil
+}
+
+// redacts keeps the given bytes of the answer to a call with the key "redacted".
+type redacts struct{ kept []byte }
+
+func (redacts) Args(c runtime.Call) ([]byte, bool, error) { return c.Args, false, nil }
+
+func (r redacts) Reply(c runtime.Call, reply runtime.Reply) (runtime.Reply, bool, error) {
+	if c.Key != "redacted" {
+		return reply, false, nil
+	}
+	reply.Result = r.kept
+	return reply, true, nil
+}

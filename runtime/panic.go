@@ -38,13 +38,33 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 			return
 		}
 		caught := logged(log, in, p)
-		err = caught
 		// A panic says nothing about the call, even if its value wraps ErrNotSent.
-		if errors.Is(err, ErrNotSent) {
+		if !plain(caught) {
 			caught.Value = fmt.Sprint(p)
 		}
+		err = caught
 	}()
-	return f()
+	if v, err = f(); err != nil {
+		look(err)
+	}
+	return v, err
+}
+
+// look asks an error what this package asks of errors. The methods of an error may panic, such as those of
+// a nil pointer that was returned as an error. They do so here for the first time, where the panic is caught.
+func look(err error) (notSent bool) {
+	_, _ = err.Error(), tga.CodeOf(err)
+	return errors.Is(err, ErrNotSent)
+}
+
+// plain reports whether an error can be looked at, and is not ErrNotSent.
+func plain(err error) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	return !look(err)
 }
 
 // contain calls f and logs the stack of a panic, which goes no further.
@@ -231,6 +251,7 @@ func (g guardedVerifier) Verify(ctx context.Context, change tga.StateChange) (f 
 	if err == nil && f > Changed {
 		err = tga.Errorf(tga.ValidationError, "the verifier's finding is %d, which is none", uint8(f))
 	}
+	e.Detail = bytes.Clone(e.Detail)
 	return f, e, err
 }
 
@@ -262,7 +283,9 @@ type guardedProber struct {
 }
 
 func (g guardedProber) Probe(ctx context.Context, call Call) (Probed, error) {
-	return catch(g.log, "Prober.Probe", func() (Probed, error) { return g.next.Probe(ctx, call.own()) })
+	p, err := catch(g.log, "Prober.Probe", func() (Probed, error) { return g.next.Probe(ctx, call.own()) })
+	p.Evidence.Detail = bytes.Clone(p.Evidence.Detail)
+	return p, err
 }
 
 type guardedCapabilities struct {
@@ -297,5 +320,5 @@ func (g guardedRedactor) Reply(call Call, reply Reply) (kept Reply, redacted boo
 		k, redacted, err = g.Redactor.Reply(call.own(), reply.own())
 		return k, err
 	})
-	return kept, redacted, err
+	return kept.own(), redacted, err
 }

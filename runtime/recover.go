@@ -200,9 +200,13 @@ func (rt *Runtime) RecoverAll(ctx context.Context, width int) ([]Recovered, erro
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			all[i].Result, all[i].Err = rt.Recover(ctx, c.TraceID)
+			all[i].Result, all[i].Err = Result{TraceID: c.TraceID}, errLeft
+			all[i].Result, all[i].Err = recovered(ctx, rt, c.TraceID, "")
 		})
 	}
 	wg.Wait()
+	for i := range all {
+		rt.goOn(&all[i].Err)
+	}
 	return all, ctx.Err()
 }

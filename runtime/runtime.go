@@ -167,6 +167,11 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 // confirm it. "" means the submitter of the trace's request.
 func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
+	return recovered(ctx, rt, trace, who)
+}
+
+// recovered does what RecoverFor does, and never panics again.
+func recovered(ctx context.Context, rt *Runtime, trace tga.ID, who string) (res Result, err error) {
 	ctx, span := rt.spans.begin(ctx, "tgad.recover", trace, "", "")
 	defer span.end(&res, &err)
 	l, err := rt.traces.resume(ctx, trace)

@@ -109,7 +109,7 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 		if r.Via == ViaModel {
 			attempts = 0
 		}
-		w := st.answers.read(l, ByPerson, attempts, r.Reply.own())
+		w := st.answers.read(l, ByPerson, attempts, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: bytes.Clone(r.Evidence)})
 		return w
 	})

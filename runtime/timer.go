@@ -204,7 +204,8 @@ func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err erro
 	}
 }
 
-var errLeft = errors.New("the goroutine that served the timer ended")
+// errLeft stands for the answer of a goroutine that code of the embedder has ended.
+var errLeft error = tga.Errorf(tga.GenericStateError, "code of the embedder ended the goroutine of this run (runtime.Goexit)")
 
 // wait takes all slots, so it returns when every goroutine that had a slot is done.
 func wait(slots chan struct{}) {
