@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -86,6 +87,20 @@ type Vote struct {
 	About tga.Digest `json:"about,omitzero"`
 }
 
+// validate refuses a vote that the log would not show as it was given.
+func (v Vote) validate() *tga.Error {
+	if n := len(v.Who); n < 1 || n > 255 {
+		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who")
+	}
+	if n := utf8.RuneCountInString(v.Rationale); n < 10 || n > 1000 {
+		return tga.Errorf(tga.ValidationError, "the rationale has %d characters, want 10 to 1000", n).At("/rationale")
+	}
+	if !utf8.ValidString(v.Rationale) {
+		return tga.Errorf(tga.ValidationError, "the rationale %.80q is not UTF-8", v.Rationale).At("/rationale")
+	}
+	return nil
+}
+
 // approvals brings a request to its decision: it asks the rules, asks people if the rules require
 // that, and counts their votes. Waiting requests are in the store. A vote is counted under the
 // lease of its trace, so that two votes at the same time are counted one after the other.
@@ -150,7 +165,7 @@ func (ap *approvals) decide(ctx context.Context, l *loop) error {
 			return err
 		}
 		pending := Approval{TraceID: l.lease.TraceID, Since: ap.clock.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
-		if v.Within > 0 {
+		if v.Within != 0 {
 			pending.Expires = tga.MillisOf(ap.clock.Now().Add(v.Within))
 		}
 		if l.deadline != 0 && (pending.Expires == 0 || l.deadline < pending.Expires) {
@@ -215,6 +230,9 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Res
 	defer rt.goOn(&err)
 	ctx, span := rt.spans.begin(ctx, "tgad.decide", trace, "", "")
 	defer span.end(&res, &err)
+	if err := vote.validate(); err != nil {
+		return Result{TraceID: trace}, err.In(trace)
+	}
 	l, err := rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {
 		return Result{TraceID: trace}, err
@@ -264,9 +282,6 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 // a record that no longer stands, it refuses the submitter of the recorded call and the callers
 // that rely on the record now.
 func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
-	if n := len(vote.Who); n < 1 || n > 255 {
-		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
-	}
 	own := vote.Who == l.submitter || pending != nil && slices.Contains(pending.Askers, vote.Who)
 	if !ap.demands.selfApproval() && own {
 		return tga.Errorf(tga.PermissionDenied, "%q submitted the request and cannot decide it", vote.Who).In(l.lease.TraceID)

@@ -36,7 +36,7 @@ func (ap *approvals) tighten(ctx context.Context, l *loop, a *Approval) (changed
 		if v.Required > a.Required {
 			a.Required, a.Why, changed = v.Required, v.Rationale, true
 		}
-		if v.Within > 0 {
+		if v.Within != 0 {
 			if ends := a.Since + tga.Millis(v.Within.Milliseconds()); a.Expires == 0 || ends < a.Expires {
 				a.Expires, changed = ends, true
 				err = l.setTimer(a.Since, ends, timer{Kind: timerExpiry})

@@ -30,7 +30,7 @@ type Verdict struct {
 	PolicyHash tga.Digest
 
 	// For NeedsApproval: how many approvals the request needs (0 means 1), and how long it
-	// waits for them (0 means for ever).
+	// waits for them (0 means for ever; a negative time is over, and the request is denied).
 	Required int
 	Within   time.Duration
 }

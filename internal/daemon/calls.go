@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/travel"
@@ -186,9 +185,6 @@ func (q *request) decide() (any, error) {
 	id, namespace, err := q.decodeAbout(&m)
 	if err != nil {
 		return nil, err
-	}
-	if n := utf8.RuneCountInString(m.Rationale); n < 10 || n > 1000 {
-		return nil, tga.Errorf(tga.ValidationError, "the rationale has %d characters, want 10 to 1000", n).At("/rationale")
 	}
 	// The voter is the peer: if callers chose the name, one caller could vote twice.
 	vote := runtime.Vote{Who: q.peer.name(), Approve: m.Approve, Rationale: m.Rationale, About: m.About}
