@@ -130,6 +130,7 @@ var grants = [...]grant{
 
 	{AnEffect, ByProbe, anySender, 0},
 	{AnEffect, ByPerson, anySender, RightAdmin},
+	{AnUnsentCall, ByPerson, anyRequest, RightAdmin},
 
 	{ARequest, ByPeer, OfNobody, RightAppend},
 	{AnApproval, ByPeer, anyRequest, RightDecide | RightSign},

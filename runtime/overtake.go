@@ -9,14 +9,11 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// overtake makes the loop of a call that a person settles. A settlement that ends the call
+// overtake makes the loop of a call that a person settles; t is its trace before. A settlement that ends the call
 // for good fences the holder of the trace, whoever that is. A settlement that frees the key for
 // another send waits until nobody can be sending.
-func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32, effectOf func(*loop) answer) (*loop, error) {
-	t, err := st.store.Load(ctx, trace)
-	if err != nil {
-		return nil, err
-	}
+func (st *settlements) overtake(ctx context.Context, t *chain.Trace, looked uint32, effectOf func(*loop) answer) (*loop, error) {
+	trace := t.ID
 	seen, err := st.traces.loopOf(chain.Lease{TraceID: trace}, t)
 	if err != nil {
 		return nil, err

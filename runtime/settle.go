@@ -104,7 +104,11 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 	if err := mayVia(r.Via, r.Status != tga.StatusSuccess || r.Class != ledger.ClassNone && r.Class != ledger.ClassSuccess); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return st.settle(ctx, trace, r.Who, r.Via, r.Attempts, func(l *loop) answer {
+	t, err := st.look(ctx, trace, r.Who)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	return st.settle(ctx, t, r.Who, r.Via, r.Attempts, func(l *loop) answer {
 		attempts := l.attempts()
 		if r.Via == ViaModel {
 			attempts = 0
@@ -119,6 +123,9 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 // whether it ran stays unknown. Its key is never sent again. The run that executes the call is
 // overtaken: it sends nothing more and appends nothing. If the tool still answers, a note keeps
 // the answer.
+//
+// A call that is AUTHORIZED was not sent, but may wait for ever: for its remote executor, or for a caller who
+// brings its redacted arguments. Given up, it ends FAILED with POLICY_VIOLATION, as one that is never sent: its key is as before.
 func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
 	return rt.AbandonVia(ctx, trace, who, "", reason)
 }
@@ -135,7 +142,14 @@ func (st *settlements) abandon(ctx context.Context, trace tga.ID, who, via, reas
 	if err := mayVia(via, false); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return st.settle(ctx, trace, who, via, 0, func(*loop) answer {
+	t, err := st.look(ctx, trace, who)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	if t.Head.State == tga.Authorized {
+		return st.unsent(ctx, t, who, via, reason)
+	}
+	return st.settle(ctx, t, who, via, 0, func(*loop) answer {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,
 			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
@@ -143,15 +157,53 @@ func (st *settlements) abandon(ctx context.Context, trace tga.ID, who, via, reas
 	})
 }
 
-// settle ends an EXECUTING trace with an effect that no tool server answered. seen is
-// [Resolution.Attempts].
-func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string, seen uint32, effectOf func(*loop) answer) (Result, error) {
-	if n := len(who); n < 1 || n > 255 {
-		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
-	}
-	l, err := st.overtake(ctx, trace, seen, effectOf)
+// unsent ends an AUTHORIZED trace as a call that is never sent. A run that was about to send it is overtaken.
+func (st *settlements) unsent(ctx context.Context, t *chain.Trace, who, via, reason string) (Result, error) {
+	l, err := st.traces.resumeBy(ctx, t.ID, func() (chain.Lease, error) { return st.store.Overtake(ctx, t.ID, false) })
 	if err != nil {
-		return Result{TraceID: trace}, err
+		return Result{TraceID: t.ID}, err
+	}
+	defer st.store.Release(l.lease)
+	if l.state != tga.Authorized {
+		return l.partial(), tga.Errorf(tga.StateConcurrentExecution, "the trace has become %s: look at it again", l.state).In(t.ID)
+	}
+	// As in settle, the transport has checked the verb admin.
+	if err := MayAppend(Claim{Subject: AnUnsentCall, Writer: ByPerson, Origin: RequestOrigin(t, ""), Rights: RightAdmin}); err != nil {
+		return l.partial(), err
+	}
+	if err := st.ends.stageUnsent(l, answer{
+		status: tga.StatusError, class: ledger.ClassPermanent, errorCode: string(tga.PolicyViolation),
+		errorText: firstOf(reason, "given up before it was sent"), meta: settledBy(who, via),
+	}); err != nil {
+		return l.partial(), err
+	}
+	st.counts.byPerson.Add(1)
+	return st.calls.finish(ctx, l)
+}
+
+// settledBy is the meta of an effect that a person vouches for.
+func settledBy(who, via string) tga.Meta {
+	meta := tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who}
+	if via != "" {
+		meta[tga.MetaResolvedVia] = via
+	}
+	return meta
+}
+
+// look loads a trace that somebody wants to end, and refuses a settlement of nobody.
+func (st *settlements) look(ctx context.Context, trace tga.ID, who string) (*chain.Trace, error) {
+	if n := len(who); n < 1 || n > 255 {
+		return nil, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
+	}
+	return st.store.Load(ctx, trace)
+}
+
+// settle ends an EXECUTING trace with an effect that no tool server answered. t is the trace as it was before;
+// seen is [Resolution.Attempts].
+func (st *settlements) settle(ctx context.Context, t *chain.Trace, who, via string, seen uint32, effectOf func(*loop) answer) (Result, error) {
+	l, err := st.overtake(ctx, t, seen, effectOf)
+	if err != nil {
+		return Result{TraceID: t.ID}, err
 	}
 	defer st.store.Release(l.lease)
 	if err := l.inDoubtNow(); err != nil {
@@ -163,10 +215,7 @@ func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string
 	}
 	l.inDoubtSince(l.call.TS)
 	w := effectOf(l)
-	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
-	if via != "" {
-		w.meta[tga.MetaResolvedVia] = via
-	}
+	w.meta = mergeMeta(w.meta, settledBy(who, via))
 	if err := st.ends.stageAnswer(l, w, nil); err != nil {
 		return l.partial(), err
 	}

@@ -20,6 +20,9 @@ func (a *app) abandon() *cobra.Command {
 		Long: `abandon ends a call in doubt as FAILED with EFFECT_IN_DOUBT: whether it ran stays
 unknown, and its key is never sent again.
 
+An approved call that was not sent, for example because its executor never came back,
+ends as FAILED with POLICY_VIOLATION. Its key stays free.
+
 ` + many.help(),
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
