@@ -76,7 +76,7 @@ func (o *opening) identify(found found, believe bool) error {
 // incarnate makes an incarnation durable, together with what is written at the same time, and has the witness see it.
 func (o *opened) incarnate(incarnation uint64, believe bool, with func(*writer)) error {
 	if incarnation > 1<<32-1 {
-		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", o.of.dir)
+		return tga.Errorf(tga.StoreUnavailable, "%s: no incarnation is left", o.of.dir)
 	}
 	next, err := o.of.witness().testify(o.index, o.of.storeID, incarnation, believe)
 	if err != nil {

@@ -165,7 +165,7 @@ func (o *opening) serve(at position) {
 	o.traces = openTraces(o.index, &o.cache)
 	o.records = openRecords(o.index, o.filter, &o.changed, &o.ringed, o.opts)
 	o.commits = &committer{
-		log: o.wal, mark: o.mark, lock: o.lock, files: o.files, synced: o.opts.Synced,
+		log: o.wal, mark: o.mark, lock: o.lock, files: o.files, synced: o.opts.told(),
 		health: &o.health, logger: o.log, times: &o.times, order: &o.order, stats: &o.stats, full: o.rewrites.wake,
 		index: o.index, traces: o.traces, records: o.records,
 	}

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"crypto/rand"
+	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -29,7 +31,8 @@ type Options struct {
 	// and an append gets STORE_UNAVAILABLE.
 	Keyring Keyring
 	// Synced, if not nil, gets the time that each group of appends took to be written to the log
-	// and synced. It is called before any append of the group is answered, and must not block.
+	// and synced. It is called before any append of the group is answered, and must not block. A
+	// panic of it is logged, and goes no further.
 	Synced func(took time.Duration)
 	// Logger gets the messages for operators; nil discards them.
 	Logger *slog.Logger
@@ -111,6 +114,22 @@ func (o Options) withDefaults() Options {
 		o.RewriteShare = 15
 	}
 	return o
+}
+
+// told returns Synced without its panics: the goroutine that calls it is the store's own, and a panic there ends the process.
+func (o *Options) told() func(time.Duration) {
+	synced, log := o.Synced, o.Logger
+	if synced == nil {
+		return nil
+	}
+	return func(took time.Duration) {
+		defer func() {
+			if p := recover(); p != nil {
+				log.Error("panic in Options.Synced", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+		}()
+		synced(took)
+	}
 }
 
 // random fills b with random bytes.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,4 +119,29 @@ func TestTooManyOperationsAreRefused(t *testing.T) {
 		db.Release(lease)
 	}
 	run(t, db, spec{trace: id(1)})
+}
+
+// TestSyncedThatPanicsEndsNothing: the embedder's function is called in the goroutine that writes for all.
+func TestSyncedThatPanicsEndsNothing(t *testing.T) {
+	var log strings.Builder
+	called := 0
+	o := options(vfs.NewMem())
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.Synced = func(time.Duration) {
+		called++
+		panic("no clock on the wall")
+	}
+	db := open(t, "store", o)
+	for n := range uint64(2) {
+		if _, err := db.Append(t.Context(), acquire(t, db, id(60+n)), item(id(60+n), 1, "kept")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if called < 2 || !strings.Contains(log.String(), "no clock on the wall") || !strings.Contains(log.String(), "sweep_test.go") {
+		t.Errorf("called %d times; the log has %.300s", called, log.String())
+	}
 }

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// contains are the packages in which a panic of the embedder's code ends, and a process goes on.
-var contains = []string{"engine", "runtime"}
+// contains are the packages in which a panic of the embedder's code ends, and a process goes on, and those that it passes
+// through on its way there.
+var contains = []string{"engine", "runtime", "internal/workstate", "runtime/dispatch", "internal/turn"}
 
 // stackObject is what the compiler says of a variable whose address is taken and that is not on the heap.
 var stackObject = regexp.MustCompile(`(?m)^(\S+\.go:\d+:\d+): stack object (\w+) `)

@@ -60,6 +60,9 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 	if success && failed == nil && t.parent != nil && t.parent.over() {
 		failed = tga.Errorf(tga.StateConflict, "the transaction that this one ran inside of has ended")
 	}
+	if success && failed == nil {
+		failed = t.merge(ctx)
+	}
 	if success = success && failed == nil; !success {
 		if failed != nil {
 			code, summary = codeOr(failed, tga.GenericStateError), failed.Error()
@@ -70,23 +73,60 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 	}
 	t.log(success, code)
 	t.session.merge(!success)
-	for _, b := range t.branches {
-		if success {
-			b.Merge()
-			continue
-		}
-		switch r := b.(type) {
-		case *KV:
-			r.failed()
-		case readMerger:
-			r.MergeReads()
-		}
+	if !success {
+		t.mergeReads()
 	}
 	if err != nil && t.parent != nil {
 		t.parent.doom = err // what stands there is neither before nor after this one
 	}
 	t.end(ctx, success, post, code, summary)
 	return failed, err
+}
+
+// merge merges the branches. If one panics, some may be merged already: then the transaction fails. An outermost one takes
+// back what was merged; one inside another has no copy of what was before, and the other must not commit.
+func (t *Tx) merge(ctx context.Context) error {
+	failed := guarded(func() error {
+		for _, b := range t.branches {
+			b.Merge()
+		}
+		return nil
+	})
+	switch {
+	case failed == nil:
+	case t.parent == nil:
+		t.unmerge(ctx)
+	default:
+		t.parent.doom = failed
+	}
+	return failed
+}
+
+// unmerge gives the parts in memory the content that they had before the transaction was merged.
+func (t *Tx) unmerge(ctx context.Context) {
+	t.state.session.set(t.undo.session)
+	for _, e := range t.state.resources.entries {
+		if e.branch == nil {
+			continue
+		}
+		if err := guarded(func() error { return e.branch.Restore(context.WithoutCancel(ctx), t.undo.nodes[e.name]) }); err != nil {
+			t.state.opts.Logger.Error("a commit that failed is not taken back", "resource", e.name, "error", err)
+		}
+	}
+}
+
+// mergeReads makes what a failed transaction has read reads of the one that it ran inside of.
+func (t *Tx) mergeReads() {
+	for name, b := range t.branches {
+		switch r := b.(type) {
+		case *KV:
+			r.failed()
+		case readMerger:
+			if err := guarded(func() error { r.MergeReads(); return nil }); err != nil {
+				t.state.opts.Logger.Error("the reads of a failed call are lost", "resource", name, "error", err)
+			}
+		}
+	}
 }
 
 // check asks all parts whether the transaction may commit. Nothing conflicts with a restore, which
@@ -258,14 +298,7 @@ func (t *Tx) settle(ctx context.Context, durable bool) {
 		t.state.forget(t.evict...)
 		t.state.family.evicted.Add(int64(len(t.evict)))
 	default:
-		t.state.session.set(t.undo.session)
-		for _, e := range t.state.resources.entries {
-			if e.branch != nil {
-				if err := e.branch.Restore(context.WithoutCancel(ctx), t.undo.nodes[e.name]); err != nil {
-					t.state.opts.Logger.Error("a commit that failed is not taken back", "resource", e.name, "error", err)
-				}
-			}
-		}
+		t.unmerge(ctx)
 	}
 	t.leave()
 }

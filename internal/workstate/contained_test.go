@@ -9,11 +9,13 @@ import (
 	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // fuse is a resource that panics, or returns no node, when a method is called for the n-th time from now on.
 type fuse struct {
 	machine
+	kv *workstate.KV // another resource, which does not panic
 	in string
 	n  int
 }
@@ -72,12 +74,28 @@ func (b fusedBranch) Check(ignoreReads bool) error {
 	return b.branch.Check(ignoreReads)
 }
 
+func (b fusedBranch) Merge() {
+	b.f.burn("merge")
+	b.branch.Merge()
+}
+
+// preparing is a dispatcher whose Prepare panics.
+type preparing struct {
+	workstate.Tools
+	f *fuse
+}
+
+func (p preparing) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
+	p.f.burn("prepare")
+	return nil, nil
+}
+
 // withFuse makes a state with both resources. Its tools change the one that calls take turns at.
 func withFuse(t *testing.T, stored bool) (*fuse, *world) {
-	f := &fuse{}
+	f := &fuse{kv: workstate.NewKV()}
 	w := &world{TB: t, tools: workstate.Tools{}, dir: filepath.Join(t.TempDir(), "store"), id: newID()}
 	w.session, w.registry = newSession(t), &workstate.Registry{}
-	must(t, workstate.Add(w.registry, f), workstate.Add(w.registry, fused{workstate.NewKV(), f}))
+	must(t, workstate.Add(w.registry, f), workstate.Add(w.registry, fused{workstate.NewKV(), f}), workstate.Add(w.registry, f.kv))
 	for name, failed := range map[string]error{"good": nil, "fail": workstate.ErrFailed} {
 		w.tools[name] = workstate.Func(func(ctx context.Context, e edit) (any, error) {
 			m, err := workstate.Use[*fuse](workstate.FromContext(ctx))
@@ -85,10 +103,15 @@ func withFuse(t *testing.T, stored bool) (*fuse, *world) {
 				return nil, err
 			}
 			m.set(e.Text)
+			kv, err := workstate.Use[*workstate.KV](workstate.FromContext(ctx))
+			if err != nil {
+				return nil, err
+			}
+			kv.Set(e.Text, []byte("set"))
 			return true, failed
 		})
 	}
-	w.next = w.tools
+	w.next = preparing{w.tools, f}
 	if stored {
 		w.open()
 		t.Cleanup(w.close)
@@ -97,12 +120,12 @@ func withFuse(t *testing.T, stored bool) (*fuse, *world) {
 	var err error
 	w.state, err = workstate.New(bg, w.session, w.registry, w.opts)
 	must(t, err)
-	w.sent = workstate.Transact(w.tools, w.state)
+	w.sent = workstate.Transact(w.next, w.state)
 	return f, w
 }
 
-// TestResourceThatPanicsHoldsUpNoOtherCall: a transaction whose resource panicked gives back its turns, and the next
-// one goes on.
+// TestResourceThatPanicsHoldsUpNoOtherCall: a transaction whose resource panicked leaves no change in the others, gives back
+// its turns, and the next one goes on.
 func TestResourceThatPanicsHoldsUpNoOtherCall(t *testing.T) {
 	for _, x := range []struct {
 		in   string
@@ -110,9 +133,13 @@ func TestResourceThatPanicsHoldsUpNoOtherCall(t *testing.T) {
 		tool string
 	}{
 		{"snapshot", 1, "good"}, {"snapshot", 2, "good"}, {"none", 1, "good"}, {"none", 2, "good"}, {"restore", 1, "fail"},
-		{"branch", 1, "good"}, {"admit", 1, "good"}, {"check", 1, "good"},
+		{"branch", 1, "good"}, {"admit", 1, "good"}, {"check", 1, "good"}, {"prepare", 1, "good"},
+		{"merge", 1, "good"}, {"merge", 1, "good"}, {"merge", 1, "good"}, {"merge", 1, "good"}, // in any order with the others
 	} {
 		for _, stored := range []bool{false, true} {
+			if x.in == "prepare" && !stored {
+				continue // nobody calls Prepare
+			}
 			f, w := withFuse(t, stored)
 			f.in, f.n = x.in, x.n
 			ctx, cancel := context.WithTimeout(bg, time.Minute)
@@ -126,6 +153,9 @@ func TestResourceThatPanicsHoldsUpNoOtherCall(t *testing.T) {
 			}()
 			if f.in != "" {
 				t.Errorf("%+v, stored %v: nothing panicked", x, stored)
+			}
+			if _, ok := f.kv.Get("a"); ok {
+				t.Errorf("%+v, stored %v: the failed call has left a change", x, stored)
 			}
 			if _, res, err := w.call(ctx, "good", `{"text":"b"}`); err != nil || res.Status != tga.StatusSuccess {
 				t.Errorf("%+v, stored %v: the next call: %s %s, %v", x, stored, res.Status, res.ErrorMessage, err)

@@ -40,7 +40,8 @@ type Branch interface {
 	// parent, something that this branch read or wrote. With ignoreReads only its writes
 	// count. No merge into the same parent happens between Check and Merge.
 	Check(ignoreReads bool) error
-	// Merge applies the branch's changes to its parent.
+	// Merge applies the branch's changes to its parent. If it panics, the call fails, and what was
+	// merged is taken back by Restore.
 	Merge()
 }
 

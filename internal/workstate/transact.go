@@ -39,27 +39,37 @@ func (d *transact) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare implements [runtime.Preparer]: what it returns commits with EXECUTING.
-func (d *transact) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
+func (d *transact) Prepare(ctx context.Context, call runtime.Call) (list []chain.Attachment, err error) {
 	t, err := d.begin(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	list, err := t.attachments(ctx)
-	if err == nil {
-		if p, ok := d.next.(runtime.Preparer); ok {
-			var more []chain.Attachment
-			more, err = p.Prepare(ctx, call)
-			list = append(list, more...)
+	prepared := false
+	defer func() {
+		if !prepared { // an error, or a panic of the other Prepare, which goes on
+			list, err = nil, joined(err, t.abandon(ctx))
 		}
+	}()
+	if list, err = t.attachments(ctx); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, joined(err, t.abandon(ctx))
+	if p, ok := d.next.(runtime.Preparer); ok {
+		more, err := p.Prepare(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
 	}
-	f := d.state.family
+	d.state.family.prepared(t)
+	prepared = true
+	return list, nil
+}
+
+// prepared keeps a transaction until its call is dispatched.
+func (f *family) prepared(t *Tx) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls[call.TraceID] = t
-	return list, nil
+	f.calls[t.call.TraceID] = t
 }
 
 // begin checks a call and begins its transaction.
@@ -120,9 +130,7 @@ func (d *transact) take(ctx context.Context, call runtime.Call) (*Tx, error) {
 		return nil, joined(err, t.abandon(ctx))
 	}
 	if f.store != nil {
-		f.mu.Lock()
-		f.calls[call.TraceID] = t
-		f.mu.Unlock()
+		f.prepared(t)
 	}
 	return t, nil
 }
