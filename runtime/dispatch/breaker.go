@@ -3,6 +3,9 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -19,7 +22,8 @@ type BreakerOptions struct {
 	Open     time.Duration // how long it refuses calls; 60 s
 	Trials   int           // successes in a row, after that time, that close it; 3
 	// OnChange, if it is set, is called at each change of a namespace's breaker, with the new
-	// state: "open", "half-open" or "closed". It must not block.
+	// state: "open", "half-open" or "closed". It must not block. A panic of it goes to slog's
+	// default logger, and no further.
 	OnChange func(namespace, state string)
 }
 
@@ -33,8 +37,18 @@ func (o BreakerOptions) withDefaults() BreakerOptions {
 	if o.Trials <= 0 {
 		o.Trials = 3
 	}
-	if o.OnChange == nil {
+	if f := o.OnChange; f == nil {
 		o.OnChange = func(string, string) {}
+	} else {
+		o.OnChange = func(namespace, state string) {
+			// The breaker calls it between two holds of its lock. A panic that passed there would end the process.
+			defer func() {
+				if p := recover(); p != nil {
+					slog.Error("panic", "in", "BreakerOptions.OnChange", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+				}
+			}()
+			f(namespace, state)
+		}
 	}
 	return o
 }

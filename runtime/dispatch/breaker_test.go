@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -254,5 +255,32 @@ func TestBreakerForgets(t *testing.T) {
 	}
 	if n := dispatch.Remembered(broken); n != 1024 || opened-closed > 1024 || opened < 3000 {
 		t.Errorf("the breaker remembers %d namespaces; %d times one opened, and %d times one closed", n, opened, closed)
+	}
+}
+
+// TestOnChangeThatPanicsChangesNoAnswer: every call gets the answer of its tool, while the breaker opens and closes.
+func TestOnChangeThatPanicsChangesNoAnswer(t *testing.T) {
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(was)
+	failed := errors.New("reset")
+	answer, told := error(failed), ""
+	b := dispatch.Breaker(runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
+		return runtime.Reply{Status: tga.StatusSuccess}, answer
+	}), dispatch.BreakerOptions{Failures: 2, Open: time.Nanosecond, Trials: 1, OnChange: func(_, state string) {
+		told += state + " "
+		panic("no board for " + state)
+	}})
+	call := runtime.Call{Namespace: "n", Server: "s", Tool: "t", Attempt: 1}
+	for _, want := range []error{failed, failed, nil, nil} {
+		if answer = want; want == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := b.Dispatch(t.Context(), call); !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if told != "open half-open closed " {
+		t.Errorf("told of %q", told)
 	}
 }
