@@ -42,7 +42,7 @@ type Options struct {
 	MaxAnswer int64
 	// TLS is used for https. NextProtos is ignored: there is no HTTP/2.
 	TLS *tls.Config
-	// Dial connects; nil means TCP.
+	// Dial connects; nil means TCP. A panic of it, or of a function of TLS, is a connection that was not made.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Ahead is how many connections at most are made before a call needs them, each for
 	// one call; 0 means DefaultAhead, a negative number none. They are made while calls
@@ -101,7 +101,7 @@ func New(rawURL string, o Options) (*Server, error) {
 	o.Ahead = cmp.Or(o.Ahead, DefaultAhead)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	ahead := newAhead(dial, max(o.Ahead, 0))
+	ahead := newAhead(caught(dial), max(o.Ahead, 0))
 	return &Server{base: base, opts: o, ahead: ahead, transport: &http.Transport{
 		Proxy:                  nil, // a proxy may send again
 		DialContext:            ahead.take,

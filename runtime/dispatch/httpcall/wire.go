@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"runtime/debug"
 	"sync"
 )
 
@@ -103,5 +106,19 @@ func secure(dial dialFunc, config *tls.Config) dialFunc {
 			return nil, errors.Join(err, c.Close())
 		}
 		return &wire{Conn: t, socket: c}, nil
+	}
+}
+
+// caught turns a panic of the program's Dial, or of a function of its TLS configuration, into an error. The
+// transport dials in goroutines of its own, in which a panic ends the process.
+func caught(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				slog.Error("panic", "in", "Options.Dial", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+				conn, err = nil, fmt.Errorf("dial %s panicked: %v", addr, p)
+			}
+		}()
+		return dial(ctx, network, addr)
 	}
 }

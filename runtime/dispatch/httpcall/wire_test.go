@@ -7,11 +7,15 @@ import (
 	"errors"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestLateWriterIsStopped ends a dispatch that has its connection but has not written to it. A
@@ -99,5 +103,45 @@ func TestTLS(t *testing.T) {
 	// A handshake that fails has carried no byte of the request.
 	if reply, err := newServer(t, w.URL, Options{}).Dispatch(context.Background(), aCall(1)); what(reply, err) != "not sent" || requests.Load() != 2 {
 		t.Errorf("got %+v, %v, %d requests", reply, err, requests.Load())
+	}
+}
+
+// TestDialThatPanicsIsNotSent: no request was on its way, so the call was not sent, and the next one is.
+func TestDialThatPanicsIsNotSent(t *testing.T) {
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(was)
+	h := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	defer h.Close()
+	for _, in := range []string{"dial", "tls"} {
+		panics := true
+		s, err := New(h.URL, Options{
+			Ahead: -1,
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if panics && in == "dial" {
+					panic("no route")
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			},
+			TLS: &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error {
+				if panics && in == "tls" {
+					panic("no list of certificates")
+				}
+				return nil
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Dispatch(t.Context(), aCall(1)); !errors.Is(err, runtime.ErrNotSent) {
+			t.Errorf("%s: %v", in, err)
+		}
+		panics = false
+		if reply, err := s.Dispatch(t.Context(), aCall(1)); err != nil || reply.Status != tga.StatusSuccess {
+			t.Errorf("%s, the next call: %+v, %v", in, reply, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
