@@ -69,10 +69,14 @@ func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Tic
 	if err := db.commits.enter(ctx, lease.TraceID); err != nil {
 		return Ticket{}, err
 	}
-	t, err := db.admit(ctx, ps)
-	if t.commit == nil {
-		db.commits.leave() // there will be no commit that gives the room back
-	}
+	var t Ticket
+	defer func() {
+		if t.commit == nil {
+			db.commits.leave() // there will be no commit that gives the room back
+		}
+	}()
+	var err error
+	t, err = db.admit(ctx, ps)
 	return t, err
 }
 
@@ -162,13 +166,18 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 	if err := ss.lockKeys(ctx, db.records); err != nil {
 		return Ticket{}, err
 	}
+	queued := false
+	defer func() {
+		if !queued { // a refusal, or a panic of the program's key ring
+			ss.unlockKeys(db.records)
+		}
+	}()
 	for _, s := range ss {
 		if !s.keyed {
 			continue
 		}
 		var err error
 		if s.record, err = db.records.change(s); err != nil {
-			ss.unlockKeys(db.records)
 			return Ticket{}, err
 		}
 	}
@@ -180,7 +189,9 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 			s.keyed = false
 		}
 	}
-	return db.queue(ss)
+	t, err := db.queue(ss)
+	queued = err == nil
+	return t, err
 }
 
 // Ticket is an append on its way to disk.

@@ -79,7 +79,6 @@ func (db *DB) queue(ss steps) (Ticket, error) {
 	}
 	c := &ss[0].own
 	if err := w.end(c); err != nil {
-		ss.unlockKeys(db.records)
 		return Ticket{}, err
 	}
 	c.steps = append(c.few[:0], ss...)

@@ -307,3 +307,6 @@ func (db *DB) FailReads(kind keyspace.Kind) (undo func()) {
 	db.index.from = failing{from, kind}
 	return func() { db.index.from = from }
 }
+
+// RoomUsed is how many appends have a place in the queue.
+func RoomUsed(db *DB) int { return len(db.commits.room) }

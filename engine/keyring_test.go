@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -272,4 +273,76 @@ func TestKeysOfSubjects(t *testing.T) {
 			t.Errorf("by subject %v: keys %v", bySubject, keys)
 		}
 	}
+}
+
+// burning is a ring that panics at the n-th question from now on.
+type burning struct {
+	*chaintest.Ring
+	n int
+}
+
+func (b *burning) burn() {
+	if b.n--; b.n == 0 {
+		panic("no ring")
+	}
+}
+
+func (b *burning) Key(namespace, subject string) (chain.KeyID, error) {
+	b.burn()
+	return b.Ring.Key(namespace, subject)
+}
+
+func (b *burning) Seal(dst []byte, key chain.KeyID, plain, aad []byte) ([]byte, error) {
+	b.burn()
+	return b.Ring.Seal(dst, key, plain, aad)
+}
+
+func (b *burning) RequestDigest(d tga.Digest) tga.Digest {
+	b.burn()
+	return b.Ring.RequestDigest(d)
+}
+
+// TestRingThatPanicsLocksNothing: at whichever question the ring of a program panics, an append of the same batch
+// goes on afterwards, and so does a wait for every place of the queue.
+func TestRingThatPanicsLocksNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ring := &burning{Ring: &chaintest.Ring{}}
+	o := options(vfs.NewMem())
+	o.Keyring = ring
+	db := open(t, "store", o)
+	burnt := 0
+	for n := 1; ; n++ {
+		s := secretive(uint64(n), 10)
+		m := s.make(t)
+		lease := acquire(t, db, s.trace)
+		ring.n = n
+		for _, b := range []chain.Batch{m.begin(), m.end()} {
+			func() {
+				defer func() {
+					if recover() != nil {
+						burnt++
+					}
+				}()
+				if _, err := db.Append(ctx, lease, b); err != nil {
+					t.Fatal(err)
+				}
+			}()
+			if _, err := db.Append(ctx, lease, b); err != nil { // the same again, or for the first time
+				t.Fatalf("after a panic at question %d: %v", n, err)
+			}
+		}
+		db.Release(lease)
+		if used := engine.RoomUsed(db); used != 0 {
+			t.Fatalf("after a panic at question %d: %d places of the queue are taken", n, used)
+		}
+		if ring.n > 0 {
+			break // a call asks no more often
+		}
+	}
+	if burnt < 4 {
+		t.Errorf("the ring panicked %d times", burnt)
+	}
+	ring.n = 0
+	check(t, db)
 }
