@@ -164,20 +164,36 @@ func (l *Log) Resume(t Tail) error {
 
 // dropUnwiped wipes and removes the files that an earlier process did not remove. Nothing is read from them, and the rewrite that a
 // crash ended may have been for an erasure. The next rewrite, or the next [Log.Wipe], tries again with a file that stays.
-func (l *Log) dropUnwiped() (err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unwiped = slices.DeleteFunc(l.unwiped, func(v version) bool {
-		e := l.files.wipe(v.name())
-		if e == nil {
-			e = l.files.remove([]version{v})
+// Appends and reads go on meanwhile.
+func (l *Log) dropUnwiped() error {
+	return l.drop(&l.unwiped, func(v version) error {
+		l.copies.Lock() // one wipe at a time: a second one would make the file that the first one removes
+		defer l.copies.Unlock()
+		err := l.files.wipe(v.name())
+		if err == nil {
+			err = l.files.remove([]version{v})
 		}
-		if errors.Is(e, fs.ErrNotExist) { // only its removal was not synced
-			e = l.files.sync()
+		if errors.Is(err, fs.ErrNotExist) { // only its removal was not synced
+			err = l.files.sync()
 		}
-		err = errors.Join(err, e)
-		return e == nil
+		return err
 	})
+}
+
+// drop calls remove for each of the files in list, without l.mu, and takes those off the list for which it succeeds.
+func (l *Log) drop(list *[]version, remove func(version) error) (err error) {
+	l.mu.Lock()
+	all := slices.Clone(*list)
+	l.mu.Unlock()
+	for _, v := range all {
+		if e := remove(v); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		l.mu.Lock()
+		*list = slices.DeleteFunc(*list, func(old version) bool { return old == v })
+		l.mu.Unlock()
+	}
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"math"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/klauspost/compress/zstd"
@@ -358,21 +357,16 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 
 // dropStale removes the files that rewrites have replaced. If a file cannot be removed, the next rewrite, or the next
 // [Log.Wipe], tries again: the file takes disk space, and it may have what was erased.
-func (l *Log) dropStale() (err error) {
-	err = l.dropUnwiped()
-	l.mu.Lock()
-	list := slices.Clone(l.stale)
-	l.mu.Unlock()
-	for _, v := range list {
-		if e := l.unlink(v.name(), func() { l.handles.left(v.number) }); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
-			continue
+func (l *Log) dropStale() error {
+	err, some := l.dropUnwiped(), false
+	err = errors.Join(err, l.drop(&l.stale, func(v version) error {
+		some = true
+		if e := l.unlink(v.name(), func() { l.handles.left(v.number) }); !errors.Is(e, fs.ErrNotExist) {
+			return e
 		}
-		l.mu.Lock()
-		l.stale = slices.DeleteFunc(l.stale, func(old version) bool { return old == v })
-		l.mu.Unlock()
-	}
-	if len(list) == 0 {
+		return nil
+	}))
+	if !some {
 		return err
 	}
 	if e := l.files.sync(); e != nil {

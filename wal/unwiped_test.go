@@ -5,21 +5,29 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestFileOfACrashIsWipedLater: a crash left the file that a rewrite had replaced, and the next open cannot wipe it. A rewrite that
-// erases nothing then removes the file, and wipes it first: the rewrite of before may have been for an erasure.
+// erases nothing then removes the file, and wipes it first: the rewrite of before may have been for an erasure. An append does
+// not wait for a wipe.
 func TestFileOfACrashIsWipedLater(t *testing.T) {
-	var removes, wipes atomic.Bool
+	var removes, wipes, hangs atomic.Bool
 	bad := errors.New("a bad block")
+	wiping, hung := make(chan struct{}), make(chan struct{})
+	hang := sync.OnceFunc(func() { close(wiping); <-hung })
 	old := "log/" + segmentName(1)
 	fs := &removing{links: oneLink, seen: map[string][]byte{}, FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Path == old && (removes.Load() && op.Kind == errorfs.OpRemove || wipes.Load() && op.Kind == errorfs.OpFileWriteAt) {
+			if hangs.Load() {
+				hang()
+			}
 			return bad
 		}
 		return nil
@@ -47,7 +55,29 @@ func TestFileOfACrashIsWipedLater(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the open: %v", err)
 	}
-	if err := l.Wipe(true); !errors.Is(err, bad) {
+	hangs.Store(true)
+	erased := make(chan error, 1)
+	go func() { erased <- l.Wipe(true) }()
+	<-wiping
+	appended := make(chan error, 1)
+	go func() {
+		var o Ops
+		o.Put([]byte("key"), []byte("value"))
+		var g Group
+		g.Add(&o, MaxRecord)
+		_, err := l.Append(&g)
+		appended <- err
+	}()
+	select {
+	case err := <-appended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("an append waits until an old file is wiped")
+	}
+	close(hung)
+	if err := <-erased; !errors.Is(err, bad) {
 		t.Errorf("an erasure: %v", err)
 	}
 	if err := l.Wipe(false); err != nil {
