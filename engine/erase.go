@@ -39,8 +39,8 @@ const MaxErasedTraces = chain.MaxErased
 // STATE_LOCK_ACQUIRE_FAILED: somebody holds the lease of a trace. In both cases nothing is erased,
 // unless Leave says to leave such a trace out. NOT_FOUND: a trace has no entry; nothing is erased.
 // After STORE_UNAVAILABLE the erasure may have begun: the same call, or the next open, continues it.
-// After STATE_CHECKSUM_MISMATCH the erasure is complete except for bytes that a damaged segment of
-// the log may still have. The next erasure tries that segment again.
+// After STATE_CHECKSUM_MISMATCH the erasure is complete except for bytes that a file of the log may still
+// have that is damaged, or that the disk cannot read. The next erasure tries that file again.
 func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) {
 	if err := db.health.enter(); err != nil {
 		return done, err

@@ -95,8 +95,12 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 	if err != nil && !errors.Is(err, errStands) {
 		return err
 	}
-	if serr := a.rewriting.sweep(ctx); serr != nil {
+	unread, serr := a.rewriting.sweepAll(ctx, nil)
+	if serr != nil {
 		return errors.Join(err, serr)
+	}
+	if unread > 0 {
+		err = damaged("erase: %d files of the log cannot be read: %w", unread, errStands)
 	}
 	return errors.Join(err, a.log.Wipe(false))
 }
@@ -111,7 +115,7 @@ func idOf(key []byte, kinds ...keyspace.Kind) (id tga.ID) {
 
 // rewriteAll rewrites each segment of the log that has a body for which f is true, and each segment
 // that was never rewritten: after its last record it may have bytes of a group that a crash cut off
-// before it was acknowledged. A damaged segment stays as it is, and the error says so.
+// before it was acknowledged. A segment that is damaged or cannot be read stays as it is, and the error says so.
 func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) (stands error) {
 	for _, seg := range a.log.Full() {
 		holds, err := a.log.Retains(ctx, seg.Number, f)
@@ -138,9 +142,9 @@ func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) 
 	return stands
 }
 
-// errStands says that the erasure is complete except for a damaged segment of the log.
+// errStands says that the erasure is complete except for a file of the log that is damaged or cannot be read.
 var errStands = errors.New("it may still contain erased data. Repair the store (tgad verify), then erase again")
 
 func damagedSegment(n uint64) error {
-	return damaged("erase: segment %d of the log is damaged and cannot be rewritten: %w", n, errStands)
+	return damaged("erase: segment %d of the log is damaged, or the disk cannot read it: %w", n, errStands)
 }

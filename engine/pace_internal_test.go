@@ -103,7 +103,7 @@ func TestWorkThatWasNoneIsNotTold(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := db.rewriting.sweep(t.Context()); err != nil {
+			if err := db.rewriting.sweep(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -157,6 +157,7 @@ func (w *rewriting) rewriteWith(ctx context.Context, n uint64, raw bool, live fu
 		return nil
 	}
 	if err == nil {
+		w.damaged.Delete(n) // the disk gave again what it had not given before
 		w.count(out)
 		w.logger.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
 	}
@@ -193,17 +194,21 @@ func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 			return err
 		}
 	}
-	return w.sweep(ctx)
+	return w.sweep(ctx, nil)
 }
 
-// sweep removes the files of bodies that no row names.
-func (w *rewriting) sweep(ctx context.Context) error { return w.sweepAt(ctx, nil) }
+// sweep removes the files of bodies that no row names, but for those that the disk cannot read. It calls pace, if that is
+// not nil, before each file that it looks at.
+func (w *rewriting) sweep(ctx context.Context, pace wal.Pace) error {
+	_, err := w.sweepAll(ctx, pace)
+	return err
+}
 
-// sweepAt is sweep that calls pace before each file that it looks at.
-func (w *rewriting) sweepAt(ctx context.Context, pace wal.Pace) error {
+// sweepAll is sweep that returns how many files the disk cannot read.
+func (w *rewriting) sweepAll(ctx context.Context, pace wal.Pace) (unread int, err error) {
 	d := dropping{index: w.index, commits: w.commits}
 	shown := false
-	n, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
+	n, unread, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
 		if pace != nil {
 			if err := pace(ctx); err != nil {
 				return false, err
@@ -226,5 +231,5 @@ func (w *rewriting) sweepAt(ctx context.Context, pace wal.Pace) error {
 	if n > 0 {
 		w.logger.Info("removed files of bodies that nothing names", "files", n)
 	}
-	return err
+	return unread, err
 }

@@ -186,7 +186,7 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if !r.swept {
-		if err := r.sweepAt(ctx, r.pace); err != nil {
+		if err := r.sweep(ctx, r.pace); err != nil {
 			return false, err
 		}
 		r.swept = true
@@ -315,5 +315,5 @@ func (w *rewriting) all(ctx context.Context) (segments int, err error) {
 		}
 		segments++
 	}
-	return segments, w.sweep(ctx)
+	return segments, w.sweep(ctx, nil)
 }

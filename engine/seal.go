@@ -101,7 +101,7 @@ func (a *sealer) seal(ctx context.Context, before tga.Millis) (done Sealed, err 
 	} else {
 		a.rewriting.recount()
 	}
-	return done, errors.Join(err, a.rewriting.sweep(ctx))
+	return done, errors.Join(err, a.rewriting.sweep(ctx, nil))
 }
 
 // traceIDs returns up to limit distinct ids of traces that have a key of a kind, starting at the
@@ -221,7 +221,7 @@ func (a *sealer) find(s *sealing, id tga.ID, before tga.Millis) (took bool, err 
 	}
 	rows, err := a.index.rows(id)
 	if err != nil {
-		return false, err
+		return false, a.unsealable(id, err)
 	}
 	if rows.archived != nil || len(rows.entries) == 0 {
 		return false, nil

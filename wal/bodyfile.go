@@ -126,12 +126,12 @@ type Body struct {
 	at   int64
 }
 
-// OpenFile opens the file of a key's body. STATE_CHECKSUM_MISMATCH: the file is missing, or
-// belongs to another key or body.
+// OpenFile opens the file of a key's body. STATE_CHECKSUM_MISMATCH: the file is missing, belongs to another key or body, or
+// the disk does not give it.
 func (l *Log) OpenFile(f File, key []byte) (*Body, error) {
 	file, got, has, err := l.files.openBody(f.ID)
 	if err != nil {
-		return nil, err
+		return nil, valueError(err)
 	}
 	if got != f || string(has) != string(key) {
 		return nil, errors.Join(damaged("%s is not the body of that key", bodyName(f.ID)), closing(file))
@@ -189,14 +189,18 @@ func (b *Body) Len() int64 { return int64(b.f.Length) }
 
 // ReadAt reads at an offset in the body.
 func (b *Body) ReadAt(p []byte, off int64) (int, error) {
-	return io.NewSectionReader(b.file, b.at, b.Len()).ReadAt(p, off)
+	n, err := io.NewSectionReader(b.file, b.at, b.Len()).ReadAt(p, off)
+	if err != nil && err != io.EOF {
+		err = valueError(unread(err))
+	}
+	return n, err
 }
 
-// Bytes reads the whole body and checks it. STATE_CHECKSUM_MISMATCH: the digest differs.
+// Bytes reads the whole body and checks it. STATE_CHECKSUM_MISMATCH: the digest differs, or the disk does not give it.
 func (b *Body) Bytes() ([]byte, error) {
 	out := make([]byte, b.f.Length)
 	if err := readFull(b.file, out, b.at); err != nil {
-		return nil, err
+		return nil, valueError(err)
 	}
 	if sha256.Sum256(out) != b.f.Digest {
 		return nil, damaged("%s does not have its digest", bodyName(b.f.ID))
@@ -220,12 +224,13 @@ func (l *Log) ReadFile(f File, key []byte) (body []byte, err error) {
 // Sweep removes the body files for which live returns false: files that a crash left before a
 // record named them, and files that the index no longer names. Before it removes such a file
 // it waits until every pin held now was given back. A file whose header cannot be read stays:
-// it is evidence of damage. live must know the rows of every record that was appended before Sweep
+// it is evidence of damage. A file that the disk cannot read stays too; Sweep says so in the log's
+// messages, counts it, and goes on with the others. live must know the rows of every record that was appended before Sweep
 // asks it.
-func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, error)) (removed int, err error) {
+func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, error)) (removed, unread int, err error) {
 	names, err := l.opts.FS.List(l.opts.Dir)
 	if err != nil {
-		return 0, unavailable("list "+l.opts.Dir, err)
+		return 0, 0, unavailable("list "+l.opts.Dir, err)
 	}
 	// A file that is not fresh now is either named by a record already, so that live knows
 	// it, or never will be.
@@ -234,7 +239,7 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 	l.mu.Unlock()
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
-			return removed, err
+			return removed, unread, err
 		}
 		id, ok := parseBodyName(strings.TrimSuffix(name, unfinished))
 		if !ok || fresh[id] {
@@ -242,14 +247,19 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 		}
 		if !strings.HasSuffix(name, unfinished) {
 			keep, err := l.files.keeps(id, live)
-			if keep || err != nil {
-				if err == nil {
-					continue
-				}
-				return removed, err
+			if errors.Is(err, errUnread) {
+				l.opts.Logger.Error("a file of the log cannot be read, and stays", "file", name, "error", err)
+				unread++
+				continue
+			}
+			if err != nil {
+				return removed, unread, err
+			}
+			if keep {
+				continue
 			}
 			if err := l.handles.quiet(ctx); err != nil {
-				return removed, err
+				return removed, unread, err
 			}
 		}
 		err := l.unlink(name, nil)
@@ -257,11 +267,11 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 			continue // it got its name since the directory was listed
 		}
 		if err != nil {
-			return removed, err
+			return removed, unread, err
 		}
 		removed++
 	}
-	return removed, nil
+	return removed, unread, nil
 }
 
 // keeps reports whether a body's file has to stay.
@@ -271,7 +281,7 @@ func (d files) keeps(id tga.ID, live func(key []byte, f File) (bool, error)) (bo
 		return true, nil
 	}
 	if err != nil {
-		return true, err
+		return false, err
 	}
 	keep, err := live(key, f)
 	return keep, errors.Join(err, closing(file))

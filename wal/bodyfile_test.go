@@ -81,7 +81,7 @@ func TestSweepRemovesWhatIsNobodys(t *testing.T) {
 	b.write("log/"+bodyName(tga.ID{9})+unfinished, []byte("half"))
 	b.write("log/notes.txt", []byte("somebody's"))
 	before := b.image()
-	n, err := b.log.Sweep(context.Background(), func(key []byte, f File) (bool, error) {
+	n, _, err := b.log.Sweep(context.Background(), func(key []byte, f File) (bool, error) {
 		if string(key) == "fresh" || string(key) == "damaged" {
 			t.Errorf("asked about %s", key)
 		}
@@ -108,7 +108,7 @@ func TestSweepRemovesWhatIsNobodys(t *testing.T) {
 		t.Errorf("dropped twice: %v", err)
 	}
 	stop := errors.New("stop")
-	if _, err := b.log.Sweep(context.Background(), func([]byte, File) (bool, error) { return false, stop }); !errors.Is(err, stop) {
+	if _, _, err := b.log.Sweep(context.Background(), func([]byte, File) (bool, error) { return false, stop }); !errors.Is(err, stop) {
 		t.Errorf("the error of the question: %v", err)
 	}
 }

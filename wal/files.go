@@ -249,7 +249,7 @@ func readFull(f readerAt, b []byte, at int64) error {
 	if errors.Is(err, io.EOF) {
 		return damaged("the file ends %d bytes after offset %d, before %d", n, at, len(b))
 	}
-	return unavailable("read", err)
+	return unread(err)
 }
 
 // draw makes a salt.

@@ -50,7 +50,7 @@ func (p Pace) step(ctx context.Context) error {
 }
 
 // Stored returns what a segment of [Log.Full] takes on disk now. It has to read a raw segment
-// to the end.
+// to the end. STATE_CHECKSUM_MISMATCH: the segment is damaged, or the disk does not give it.
 func (l *Log) Stored(ctx context.Context, number uint64, pace Pace) (out Stored, err error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Log) Stored(ctx context.Context, number uint64, pace Pace) (out Stored,
 			return nil
 		})
 	})
-	return out, err
+	return out, valueError(err)
 }
 
 // records calls fn for each record of a segment up to its end, in order. A missing record is

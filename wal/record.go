@@ -3,6 +3,7 @@ package wal
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"hash/crc32"
 )
 
@@ -62,7 +63,12 @@ func (w *window) bytes(offset, n uint32) ([]byte, error) {
 			w.buf = make([]byte, want)
 		}
 		w.buf, w.at = w.buf[:want], offset
-		if err := readFull(w.f, w.buf, int64(offset)); err != nil {
+		err := readFull(w.f, w.buf, int64(offset))
+		if errors.Is(err, errUnread) { // perhaps of bytes that nobody asked for: a bad sector must not keep what is before it from being read
+			w.buf = w.buf[:n]
+			err = readFull(w.f, w.buf, int64(offset))
+		}
+		if err != nil {
 			w.buf = w.buf[:0]
 			return nil, err
 		}

@@ -34,7 +34,8 @@ type Rewritten struct {
 // was held before was given back.
 //
 // One segment is rewritten at a time. Appends and reads go on meanwhile. If Rewrite fails, it
-// removes its new file and the segment is unchanged: it can be tried again.
+// removes its new file and the segment is unchanged: it can be tried again. STATE_CHECKSUM_MISMATCH: the segment is damaged,
+// or the disk does not give it.
 func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error), pace Pace) (Rewritten, error) {
 	l.packing.Lock()
 	defer l.packing.Unlock()
@@ -65,7 +66,7 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 		if new != nil {
 			err = errors.Join(err, new.abandon(), l.dropPacking())
 		}
-		return Rewritten{}, err
+		return Rewritten{}, valueError(err)
 	}
 	return out, l.exchange(number, gen)
 }

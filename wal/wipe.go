@@ -117,7 +117,8 @@ func (d files) wipe(name string) (err error) {
 	return nil
 }
 
-// Retains reports whether a segment of [Log.Full] still has a body for which f returns true.
+// Retains reports whether a segment of [Log.Full] still has a body for which f returns true. STATE_CHECKSUM_MISMATCH:
+// the segment is damaged, or the disk does not give it.
 func (l *Log) Retains(ctx context.Context, number uint64, f func(*Op) (bool, error)) (found bool, err error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
@@ -144,7 +145,7 @@ func (l *Log) Retains(ctx context.Context, number uint64, f func(*Op) (bool, err
 	if errors.Is(err, errEnough) {
 		return true, nil
 	}
-	return false, err
+	return false, valueError(err)
 }
 
 var errEnough = errors.New("enough was seen")

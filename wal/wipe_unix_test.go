@@ -185,7 +185,7 @@ func TestWipeThatACrashEnded(t *testing.T) {
 			}
 			dead := func([]byte, File) (bool, error) { return false, nil }
 			left.Store(int64(ends))
-			_, err = b.log.Sweep(t.Context(), dead)
+			_, _, err = b.log.Sweep(t.Context(), dead)
 			more = err != nil
 			b.log.Close()
 
@@ -207,7 +207,7 @@ func TestWipeThatACrashEnded(t *testing.T) {
 			if err != nil {
 				t.Errorf("a copy meanwhile: %v", err)
 			}
-			if _, err := l.Sweep(t.Context(), dead); err != nil {
+			if _, _, err := l.Sweep(t.Context(), dead); err != nil {
 				t.Error(err)
 			}
 			names, err := mem.List("log")

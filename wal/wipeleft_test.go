@@ -268,7 +268,7 @@ func TestSweepBesideAppends(t *testing.T) {
 	}
 	live := func([]byte, File) (bool, error) { return true, nil }
 	for range 2 {
-		if n, err := b.log.Sweep(t.Context(), live); n != 0 || err != nil {
+		if n, _, err := b.log.Sweep(t.Context(), live); n != 0 || err != nil {
 			t.Errorf("%d removed, %v", n, err)
 		}
 	}

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"io"
 	"iter"
@@ -65,7 +66,7 @@ func Open(r io.ReaderAt, size int64, keys chain.Keys) (*Reader, error) {
 func Is(r io.ReaderAt) (bool, error) {
 	head := make([]byte, len(headerMagic))
 	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
-		return false, tga.Errorf(tga.StoreUnavailable, "read a segment: %w", err)
+		return false, tga.Errorf(codeOf(err), "read a segment: %w", err)
 	}
 	return string(head) == headerMagic, nil
 }
@@ -231,7 +232,10 @@ func decodeBlockHeader(b []byte) (traces uint32, stored uint64, err error) {
 func readAt(r io.ReaderAt, offset, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	if got, err := r.ReadAt(b, offset); got < len(b) {
-		return nil, tga.Errorf(tga.StoreUnavailable, "read a segment at %d, %d of %d bytes: %w", offset, got, n, noEOF(err))
+		return nil, tga.Errorf(codeOf(err), "read a segment at %d, %d of %d bytes: %w", offset, got, n, noEOF(err))
 	}
 	return b, nil
 }
+
+// codeOf returns the code of a reader's error: a reader that knows better than that it failed says so.
+func codeOf(err error) tga.Code { return cmp.Or(tga.CodeOf(err), tga.StoreUnavailable) }

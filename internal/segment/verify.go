@@ -47,7 +47,7 @@ func Walk(r io.ReaderAt, size int64, keys chain.Keys, f func(*Trace, *chain.Trac
 		return Report{}, v.stopped
 	}
 	if src.err != nil {
-		return Report{}, tga.Errorf(tga.StoreUnavailable, "read a segment: %w", src.err)
+		return Report{}, tga.Errorf(codeOf(src.err), "read a segment: %w", src.err)
 	}
 	if err != nil {
 		return Report{}, v.located(err, r, size)
