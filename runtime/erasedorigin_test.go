@@ -14,37 +14,96 @@ import (
 )
 
 // TestErasedOriginOfAServedCall: the trace whose effect another trace was served is erased alone. Then
-// nobody can confirm the changes any more, and the served trace is still answered by what it recorded:
-// on a recovery, on a replay by its trace id, and on a repeat by its trace id under confirm_all.
+// nobody can confirm the changes any more, and the answer is gone. Whoever relies on it is told so: on a
+// recovery, on a repeat or a replay by the served trace's id, under confirm_all too, and on a repeated Begin.
+// A success without the answer would look like one whose tool said nothing. Whoever reads gets what is left.
 func TestErasedOriginOfAServedCall(t *testing.T) {
 	b, w := changing(t, park)
 	origin := b.mustCall(charge("k"))
-	served := b.mustCall(charge("k"))
-	if served.ServedFrom != origin.TraceID {
-		t.Fatalf("%+v", served)
+	served, begun := b.mustCall(charge("k")), b.begin("k", "begin-1")
+	if served.ServedFrom != origin.TraceID || begun.Result.ServedFrom != origin.TraceID {
+		t.Fatalf("%+v, %+v", served, begun)
 	}
 	b.erase(origin.TraceID)
-	answered := func(how string, res runtime.Result, err error) {
+	told := func(how string, res runtime.Result, err error) {
 		t.Helper()
-		if err != nil || res.State != tga.Completed || res.Status != tga.StatusSuccess || res.Value != nil || res.Confirmation != nil {
+		if tga.CodeOf(err) != tga.IdempotencyKeyExpired || res.State != tga.Completed || res.Value != nil || res.Confirmation != nil {
 			t.Errorf("%s: %+v, %v", how, res, err)
 		}
 	}
-	res, err := b.rt.Recover(t.Context(), served.TraceID)
-	answered("recovered", res, err)
-	again := replay("k")
+	again := charge("k")
 	again.TraceID = served.TraceID
-	res, err = b.call(again)
-	answered("replayed", res, err)
-	all := park
-	all.ConfirmAll = true
-	b.opts.Policy = func(string, string) runtime.Policy { return all }
-	b.start()
-	again.Replay = false
-	res, err = b.call(again)
-	answered("repeated", res, err)
+	for _, all := range []bool{false, true} {
+		p := park
+		p.ConfirmAll = all
+		b.opts.Policy = func(string, string) runtime.Policy { return p }
+		b.start()
+		res, err := b.rt.Recover(t.Context(), served.TraceID)
+		told("recovered", res, err)
+		for _, again.Replay = range []bool{false, true} {
+			res, err = b.call(again)
+			told("repeated", res, err)
+		}
+		g, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "begin-1"})
+		told("begun", g.Result, err)
+		if res, err = b.rt.Result(t.Context(), served.TraceID); err != nil || res.Status != tga.StatusSuccess || res.ServedFrom != origin.TraceID {
+			t.Errorf("read: %+v, %v", res, err)
+		}
+	}
 	if b.wantSends(1); w.looks != 0 {
 		t.Errorf("%d looks at changes that are erased", w.looks)
+	}
+}
+
+// TestRepeatOfAnErasedCall: retention erases ended calls every day, and their callers repeat. Each repeat is answered
+// that the answer is gone, whichever way it names the call. None is told that the log is damaged, or that the call was
+// never made. Another request, another namespace and another key learn nothing of the erased call.
+func TestRepeatOfAnErasedCall(t *testing.T) {
+	for name, change := range map[string][]func(*bench){"plain": nil, "sealed": {sealing(new(chaintest.Ring))}} {
+		b := setup(t, park, change...)
+		called, begun := b.mustCall(charge("called")), b.begin("begun", "begin-1")
+		if _, err := b.finish(begun, ok(`"paid"`)); err != nil {
+			t.Fatal(err)
+		}
+		b.erase(called.TraceID)
+		b.erase(begun.Result.TraceID)
+		call := func(change func(*runtime.Request)) func() error {
+			req := charge("called")
+			req.TraceID = called.TraceID
+			change(&req)
+			return func() error { _, err := b.call(req); return err }
+		}
+		begin := func(id string) func() error {
+			return func() error {
+				_, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("begun"), BeginID: id})
+				return err
+			}
+		}
+		for how, c := range map[string]struct {
+			do   func() error
+			want tga.Code
+		}{
+			"its trace id":      {call(func(*runtime.Request) {}), tga.IdempotencyKeyExpired},
+			"its key":           {call(func(r *runtime.Request) { r.TraceID = tga.ID{} }), tga.IdempotencyKeyExpired},
+			"a replay":          {call(func(r *runtime.Request) { r.Replay = true }), tga.IdempotencyKeyExpired},
+			"other arguments":   {call(func(r *runtime.Request) { r.Args = []byte(`{"amount":101}`) }), tga.IdempotencyKeyConflict},
+			"another namespace": {call(func(r *runtime.Request) { r.Namespace = "acme" }), tga.NotFound},
+			"another key":       {call(func(r *runtime.Request) { r.Key = "begun" }), tga.NotFound},
+			"its begin id":      {begin("begin-1"), tga.IdempotencyKeyExpired},
+			"a further begin":   {begin("begin-2"), tga.IdempotencyKeyExpired},
+			"its permit":        {func() error { _, err := b.finish(begun, ok(`"paid"`)); return err }, tga.IdempotencyKeyExpired},
+			"its permit, unsent": {func() error {
+				_, err := b.rt.NotSent(t.Context(), begun.Result.TraceID, begun.Permit, "away", 0)
+				return err
+			}, tga.IdempotencyKeyExpired},
+			"a recovery": {func() error { _, err := b.rt.Recover(t.Context(), called.TraceID); return err }, tga.IdempotencyKeyExpired},
+			"a delivery": {func() error { return b.rt.Delivered(t.Context(), called.TraceID) }, tga.IdempotencyKeyExpired},
+		} {
+			if err := c.do(); tga.CodeOf(err) != c.want {
+				t.Errorf("%s, %s: %v, want %s", name, how, err, c.want)
+			}
+		}
+		b.wantSends(1)
 	}
 }
 

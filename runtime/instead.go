@@ -50,7 +50,7 @@ func (s *stands) lead(ctx context.Context, req *BeginRequest, has string) error 
 		}
 		// Check this first: the key of another request, or of another user, is a conflict even
 		// if it stands for a replacement.
-		if err := sameRequest(s.store, req.Request, record); err != nil {
+		if err := sameRequest(s.store, req.Key, req.proposal(), record); err != nil {
 			return err
 		}
 		if err := sameSubject(ctx, s.store, req.Key, req.Connection.Subject, record); err != nil {
@@ -113,6 +113,11 @@ func (req *Request) record(ctx context.Context, store Store) (*ledger.Record, er
 		req.unused = key
 	}
 	return record, err
+}
+
+// proposal is what the request asks for, once its arguments are canonical: of a Begin see [beginIDs.own].
+func (req *Request) proposal() tga.Proposal {
+	return tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args}
 }
 
 func (req *Request) ledgerKey() ledger.Key {

@@ -285,7 +285,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 			return nil, err
 		}
 		if record != nil && record.Status == ledger.Reserved && record.Attempts.External {
-			if err := sameRequest(bs.store, req.Request, record); err != nil {
+			if err := sameRequest(bs.store, req.Key, req.proposal(), record); err != nil {
 				return nil, err
 			}
 			if err := sameSubject(ctx, bs.store, req.Key, req.Connection.Subject, record); err != nil {
@@ -348,11 +348,10 @@ func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 	return bs.repeats.write(ctx, l, r.row, append(l.beginRow(), a), r.lease)
 }
 
-// sameRequest refuses a Begin that uses another request's key.
-func sameRequest(store Store, req Request, record *ledger.Record) error {
-	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see [beginIDs.own]
+// sameRequest refuses a request that uses another one's key. The arguments of p are canonical.
+func sameRequest(store Store, key string, p tga.Proposal, record *ledger.Record) error {
 	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: store.RequestDigest(p)}); d.Action == ledger.Conflict {
-		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
+		return tga.Errorf(d.Code, "key %q: %s (trace %s)", key, d.Reason, record.TraceID)
 	}
 	return nil
 }

@@ -29,11 +29,13 @@ func (rs *results) of(ctx context.Context, id tga.ID) (Result, error) {
 	if err != nil {
 		return Result{TraceID: id}, err
 	}
-	return rs.from(ctx, t)
+	r, _, err := rs.from(ctx, t)
+	return r, err
 }
 
-// from makes the result of a trace that was just read or appended to.
-func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err error) {
+// from makes the result of a trace that was just read or appended to. gone is set if the trace was served the
+// effect of another trace that was erased since: the tool's answer lay there alone.
+func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, gone bool, err error) {
 	ctx, id := context.WithoutCancel(ctx), t.ID
 	r = Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
 	if t.Decision != nil {
@@ -44,7 +46,7 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 		r.Attempts, r.Sent = attemptsOf(t)
 	}
 	if t.Effect == nil {
-		return r, nil
+		return r, gone, nil
 	}
 	o := t.Effect.Effect.Outcome
 	r.Status, r.Summary, r.Class = o.Status, o.Summary, ledger.ClassOf(t.Effect)
@@ -56,11 +58,11 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 	if from := t.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {
 		// A served effect names its origin and does not repeat its bytes.
 		if r.ServedFrom, err = tga.ParseID(from); err != nil {
-			return r, err
+			return r, gone, err
 		}
 		origin, err := rs.store.Load(ctx, r.ServedFrom)
 		if err != nil {
-			return r, tga.Errorf(codeOr(err, tga.StoreUnavailable), "the served effect in trace %s cannot be read: %w", from, err).In(id)
+			return r, gone, tga.Errorf(codeOr(err, tga.StoreUnavailable), "the served effect in trace %s cannot be read: %w", from, err).In(id)
 		}
 		documents, answered = origin.Documents, origin
 	}
@@ -70,10 +72,11 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
 		r.ResolvedVia = answered.Effect.Meta.String(tga.MetaResolvedVia)
 	}
+	gone = answered.Effect == nil
 	by := compensatedBy(t)
 	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {
 		if by, err = tga.ParseID(id); err != nil {
-			return r, err
+			return r, gone, err
 		}
 	}
 	if !by.IsZero() {
@@ -88,11 +91,11 @@ func (rs *results) from(ctx context.Context, t *chain.Trace) (r Result, err erro
 			r.ResultBytes, r.ResultDigest = kept.SizeBytes, kept.Hash
 		case d.Pointer == tga.PointerStateChanges && !d.Erased:
 			if r.Changes, err = tga.DecodeStateChanges(d.Data); err != nil {
-				return r, err
+				return r, gone, err
 			}
 		}
 	}
-	return r, nil
+	return r, gone, nil
 }
 
 // hashOf returns the hash by which an effect binds a document; zero if it does not bind it.

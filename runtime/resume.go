@@ -64,8 +64,11 @@ func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	return l, nil
 }
 
-// readable refuses a trace that has an entry whose artifact cannot be read. Every other function of this package
+// readable refuses a trace that has an entry whose artifact was erased. Every other function of this package
 // may find that any artifact of a loaded trace is nil; behind readable, the artifacts of all entries are there.
+//
+// An ended trace that was erased is whole: retention erases such traces every day. An open one lost what its
+// recovery needs.
 func readable(t *chain.Trace) error {
 	for i := range t.Entries {
 		what := ""
@@ -81,7 +84,10 @@ func readable(t *chain.Trace) error {
 		default:
 			continue
 		}
-		return tga.Errorf(tga.StateRecoveryFailed, "the %s of the trace cannot be read (damaged or erased)", what).In(t.ID)
+		if t.Head.State.Terminal() {
+			return tga.Errorf(tga.IdempotencyKeyExpired, "the call is %s, and what it said was erased", t.Head.State).In(t.ID)
+		}
+		return tga.Errorf(tga.StateRecoveryFailed, "the %s of the trace cannot be read: it was erased", what).In(t.ID)
 	}
 	return nil
 }

@@ -205,7 +205,10 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 	if err != nil {
 		return l.partial(), err
 	}
-	res, err := rt.results.from(ctx, t)
+	res, gone, err := rt.results.from(ctx, t)
+	if gone && wasTerminal && err == nil { // a success would look like one whose tool said nothing
+		err = tga.Errorf(tga.IdempotencyKeyExpired, "the call was served the effect of trace %s, which was erased", res.ServedFrom).In(t.ID)
+	}
 	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
 	if l.answer != nil && !res.Replayed {
 		res.Value, res.Redacted = l.answer, false // the caller that waited for the tool gets its whole answer
@@ -259,6 +262,8 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if given {
 		trace, err := rt.store.Load(ctx, lease.TraceID)
 		switch {
+		case err == nil && trace.Request == nil:
+			return nil, repeatOfErased(ctx, rt.store, trace, &req, request.Request.Proposal)
 		case err == nil:
 			return rt.rejoin(lease, trace, request, l, req.whole)
 		case !errors.Is(err, tga.NotFound):
@@ -295,6 +300,23 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 		l.unused = key
 	}
 	return l, nil
+}
+
+// repeatOfErased answers a repeated Call under the id of a trace that was erased. Nothing says any more which namespace
+// that trace was of, but for the ledger: in the caller's own namespace the record of the caller's key names the trace.
+// Without such a record the answer is the one of [Runtime.rejoin] about a trace of another namespace.
+func repeatOfErased(ctx context.Context, store Store, trace *chain.Trace, req *Request, p tga.Proposal) error {
+	record, err := req.record(ctx, store)
+	if err == nil && (record == nil || record.TraceID != trace.ID) {
+		err = tga.Errorf(tga.NotFound, "trace %s has no entry", trace.ID).In(trace.ID)
+	}
+	if err == nil {
+		err = sameRequest(store, req.Key, p, record)
+	}
+	if err == nil {
+		err = readable(trace)
+	}
+	return err
 }
 
 // rejoin answers a repeated Call under the same trace id: the same call goes on, any

@@ -159,7 +159,7 @@ func TestUndoingAfterAnErasedOne(t *testing.T) {
 		b.tool.answer = answer
 		done, err := b.rt.Compensate(t.Context(), first.TraceID, "ann")
 		if name == "failed" {
-			if wantCode(t, err, tga.NotFound); b.sent("refund") != 1 {
+			if wantCode(t, err, tga.IdempotencyKeyExpired); b.sent("refund") != 1 {
 				t.Errorf("%d refunds", b.sent("refund"))
 			}
 			continue
