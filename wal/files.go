@@ -240,7 +240,8 @@ func closing(f io.Closer) error {
 	return nil
 }
 
-// readFull reads exactly len(b) bytes at an offset. STATE_CHECKSUM_MISMATCH: the file has fewer.
+// readFull reads exactly len(b) bytes at an offset. STATE_CHECKSUM_MISMATCH: the file has fewer, or a block of a packed
+// segment is damaged, which [packed.ReadAt] says itself.
 func readFull(f readerAt, b []byte, at int64) error {
 	n, err := f.ReadAt(b, at)
 	if n == len(b) {
@@ -248,6 +249,9 @@ func readFull(f readerAt, b []byte, at int64) error {
 	}
 	if errors.Is(err, io.EOF) {
 		return damaged("the file ends %d bytes after offset %d, before %d", n, at, len(b))
+	}
+	if tga.CodeOf(err) != "" {
+		return err
 	}
 	return unread(err)
 }

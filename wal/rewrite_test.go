@@ -274,6 +274,9 @@ func TestDamageOfPackedIsTold(t *testing.T) {
 		image[name] = data
 		b.lay(image)
 		r, err := b.read()
+		if err != nil && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("damage at %d of %d: %v", at, len(data), err)
+		}
 		if err == nil && r.tail.Doubt == nil && gonly(r.errs) && !slices.Equal(r.ops, want) {
 			t.Fatalf("damage at %d, and nobody says so", at)
 		}
