@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/wait"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // conv is the conversation of one client with one tool server.
@@ -235,13 +236,16 @@ func (c *conv) passWith(f *frames.Frame, b *batchReply, headers []mcpraw.ParamHe
 		f.Close()
 		return
 	}
-	if err := c.register(w); err != nil {
-		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+	var err error
+	if w.task, err = c.polls.taskOf(f); err == nil {
+		err = c.register(w)
+	}
+	if err != nil {
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, tga.CodeOf(err), "", err.Error())
 		f.Close()
 		return
 	}
 	c.opening.Saw(f)
-	w.task = c.polls.taskOf(f)
 	if l := c.current(); l != nil {
 		c.turns.take(func() { c.passTo(l, f, w) })
 		return

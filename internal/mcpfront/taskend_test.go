@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/asklog"
 	"github.com/tgad/tgad/internal/mcpfront/attempt"
 	"github.com/tgad/tgad/internal/mcpfront/fronttest"
+	"github.com/tgad/tgad/internal/mcpfront/toolcall"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -148,6 +149,24 @@ func TestTaskWithALongEnd(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestQuestionThatIsTooLongToRead: nobody can tell which task a question with such params is about, so it is not passed on: its answer
+// could be an end that is not recorded.
+func TestQuestionThatIsTooLongToRead(t *testing.T) {
+	params := func(size int) string {
+		const with = `{"taskId":"job-7","pad":""}`
+		return `{"taskId":"job-7","pad":"` + strings.Repeat("y", size-len(with)) + `"}`
+	}
+	w := newWorld(t)
+	h := w.start()
+	h.Handshake()
+	key := w.job(h)
+	fronttest.Has(t, h.Ask("2", "tasks/result", params(toolcall.MaxParams+1)), "LIMIT_EXCEEDED")
+	fronttest.Lacks(t, h.Ask("3", "tasks/result", params(toolcall.MaxParams)), "LIMIT_EXCEEDED")
+	if r := w.Record("job", key); r.Status != ledger.Settled {
+		t.Errorf("the client has the end, and the record is %+v", r)
 	}
 }
 
