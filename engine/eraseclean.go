@@ -100,7 +100,7 @@ func (a *eraser) clean(ctx context.Context, m *erasing) error {
 		return errors.Join(err, serr)
 	}
 	if unread > 0 {
-		err = damaged("erase: %d files of the log cannot be read: %w", unread, errStands)
+		err = errors.Join(err, damaged("erase: %d files of the log cannot be read: %w", unread, errStands))
 	}
 	return errors.Join(err, a.log.Wipe(false))
 }

@@ -53,7 +53,8 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 // look asks an error what this package asks of errors. The methods of an error may panic, such as those of
 // a nil pointer that was returned as an error. They do so here for the first time, where the panic is caught.
 func look(err error) (notSent bool) {
-	_, _ = err.Error(), tga.CodeOf(err)
+	_ = err.Error() // only whether it panics matters: these two return a text and a code, and no error
+	_ = tga.CodeOf(err)
 	return errors.Is(err, ErrNotSent)
 }
 

@@ -97,7 +97,8 @@ var sseData = []byte("data:")
 func EventReader(body io.Reader) *bufio.Reader {
 	in := bufio.NewReaderSize(body, 64<<10)
 	const mark = "\ufeff"
-	if start, _ := in.Peek(len(mark)); string(start) == mark { // an error of Peek comes again
+	// An error of Peek comes again with the next read. Discard has none: Peek has buffered the bytes.
+	if start, _ := in.Peek(len(mark)); string(start) == mark {
 		_, _ = in.Discard(len(mark))
 	}
 	return in
